@@ -1,0 +1,220 @@
+// The messages inside frames. Every struct has encode() and a decode() that takes hostile bytes. docs/protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "protocol/frame.h"
+
+namespace drupe {
+
+/// Requests of the control port. Values below 0x100 go to the agent; from 0x100 on they are answered by the shim
+/// (shim/messages.h). A client of the shim may use both, except those marked "shim only".
+enum class RequestKind : std::uint16_t {
+  kPing = 1,          ///< Body is echoed (at most 1 KiB).
+  kHello = 2,         ///< Shim only. -> HelloReply.
+  kSetUp = 3,         ///< Shim only. SetUpRequest: identity, clock, entropy; done on boot and on every restore, before any user work runs.
+  kSync = 4,          ///< Flushes the guest's file systems; user work runs on.
+  kFreeze = 5,        ///< Shim only. FreezeRequest. -> empty, when user work and file systems are frozen and both ports are quiet.
+  kThaw = 6,          ///< Shim only. Undoes kFreeze, after the markers.
+  kGrowRoot = 7,      ///< Shim only. Grows the root file system to its device. -> empty.
+  kStats = 8,         ///< -> GuestStats.
+  kProcesses = 9,     ///< -> ProcessList.
+  kSignalExec = 10,   ///< SignalExecRequest. kNotFound when no such exec.
+  kShutdown = 11,     ///< Shim only. ShutdownRequest: signal main, grace, kill all, sync, unmount. Replies, then powers off.
+  kSetHost = 12,      ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle (used when networks come).
+};
+
+enum class EventKind : std::uint16_t {
+  kWorkEnded = 1,  ///< The namespace's init is gone (guest root ended it); body: text, the reason. The sandbox ends.
+};
+
+struct ReplyHead {  ///< Leads every reply; `body` follows when code is absent.
+  std::optional<Error> error;
+};
+[[nodiscard]] std::string encode_reply(std::string_view body);
+[[nodiscard]] std::string encode_error_reply(const Error& error);
+/// The body, or the error that the other side reported.
+Result<std::string> decode_reply(ByteView payload);
+[[nodiscard]] std::string encode_request(std::uint16_t kind, std::string_view body);
+struct RequestView {
+  std::uint16_t kind = 0;
+  ByteView body;
+};
+Result<RequestView> decode_request(ByteView payload);
+
+struct HelloReply {
+  std::uint32_t protocol_version = kProtocolVersion;
+  std::string agent_version;
+  std::string kernel_release;
+  std::string boot_id;
+  [[nodiscard]] std::string encode() const;
+  static Result<HelloReply> decode(ByteView bytes);
+};
+
+/// Repairs a fresh boot or a restored machine. After it the guest's clocks, randomness and names are its own.
+struct SetUpRequest {
+  std::uint64_t realtime_ns = 0;    ///< CLOCK_REALTIME to step to.
+  std::string entropy;              ///< 32..256 bytes, credited to the kernel's pool, then reseeded.
+  std::string hostname;             ///< 1..64 bytes; also in /etc/hostname and /etc/hosts.
+  std::string machine_id;           ///< 32 hex digits.
+  std::string mac;                  ///< 6 bytes, or empty: keep.
+  bool new_identity = false;        ///< Fork or first use: replace boot id and machine id. A resume keeps them.
+  std::vector<std::string> default_env;  ///< "KEY=value" of the image; used by every exec unless overridden.
+  std::string default_user;         ///< Image's User; empty: root.
+  std::string default_cwd;          ///< Image's WorkingDir; empty: /.
+  [[nodiscard]] std::string encode() const;
+  static Result<SetUpRequest> decode(ByteView bytes);
+};
+
+struct FreezeRequest {
+  std::uint32_t barrier = 0;      ///< The host's kBarrier on the bulk port; the guest answers with the same one.
+  std::uint32_t deadline_ms = 0;  ///< For freezing; when it passes, everything is thawed and the reply is kTimeout.
+  [[nodiscard]] std::string encode() const;
+  static Result<FreezeRequest> decode(ByteView bytes);
+};
+
+struct GuestStats {
+  std::uint64_t memory_total = 0, memory_available = 0;  ///< Bytes.
+  std::uint64_t memory_user = 0;                         ///< Charged to user work.
+  std::uint64_t cpu_user_ns = 0;                         ///< CPU time of user work.
+  std::uint64_t disk_total = 0, disk_free = 0;           ///< Root file system, bytes.
+  std::uint32_t processes = 0;
+  std::uint64_t oom_kills = 0;
+  std::uint64_t uptime_ns = 0;
+  std::uint64_t realtime_ns = 0;
+  [[nodiscard]] std::string encode() const;
+  static Result<GuestStats> decode(ByteView bytes);
+};
+
+struct GuestProcess {
+  std::int32_t pid = 0, parent = 0;  ///< As user work sees them.
+  std::uint32_t uid = 0;
+  char state = '?';
+  std::uint64_t cpu_ns = 0, rss_bytes = 0;
+  std::string command;  ///< At most 4 KiB of argv, NUL replaced by spaces; bytes.
+  std::string exec_id;  ///< The exec it descends from, when known.
+};
+struct ProcessList {
+  std::vector<GuestProcess> processes;
+  bool truncated = false;  ///< More than fit into one frame.
+  [[nodiscard]] std::string encode() const;
+  static Result<ProcessList> decode(ByteView bytes);
+};
+
+struct SignalExecRequest {
+  std::string exec_id;
+  std::int32_t signal = 0;
+  bool tree = false;
+  [[nodiscard]] std::string encode() const;
+  static Result<SignalExecRequest> decode(ByteView bytes);
+};
+
+struct ShutdownRequest {
+  std::int32_t signal = 15;         ///< To the leader of exec id "main", if it runs.
+  std::uint32_t grace_ms = 10'000;  ///< Then everything is killed.
+  [[nodiscard]] std::string encode() const;
+  static Result<ShutdownRequest> decode(ByteView bytes);
+};
+
+struct SetHostRequest {
+  std::string hosts, resolv_conf, ca_bundle;  ///< Whole file contents; empty: leave alone.
+  [[nodiscard]] std::string encode() const;
+  static Result<SetHostRequest> decode(ByteView bytes);
+};
+
+// --- streams -----------------------------------------------------------------------------------------------------------
+
+enum class OpenKind : std::uint8_t {
+  kExec = 1,
+  kAttach = 2,     ///< To a running exec by id: its output so far (a bounded ring of 64 KiB a channel) and from now on.
+  kReadFile = 3,   ///< path, offset, length (0: to the end). stdout: bytes. result: StatResult.
+  kWriteFile = 4,  ///< path, offset, mode, uid, gid, flags. stdin: bytes; written atomically (temp + rename) unless append or ranged.
+  kTarIn = 5,      ///< path: existing directory. stdin: tar. Modes, times, links, sparse kept.
+  kTarOut = 6,     ///< path. stdout: tar (PAX), entries named relative to `path`'s parent (last component first).
+  kWalk = 7,       ///< path. stdout: WalkEntry records; options in `walk`.
+  kStat = 8,       ///< result: StatResult of path (no_follow flag).
+  kMkdir = 9, kRemove = 10, kRename = 11, kChmod = 12, kChown = 13, kSymlink = 14, kList = 15,
+  kWatch = 16,     ///< path. stdout: WatchEvent records until reset.
+  kTunnel = 17,    ///< TCP to 127.0.0.1:port (or [::1]) inside the guest. stdin/stdout are the two directions.
+};
+
+struct ResourceLimit {
+  std::int32_t resource = 0;  ///< RLIMIT_* of Linux x86-64.
+  std::uint64_t soft = 0, hard = 0;
+};
+
+struct ExecOptions {
+  std::string exec_id;               ///< Unique in the sandbox; 1..64 of [A-Za-z0-9._-]. "main" is the main command.
+  std::vector<std::string> argv;     ///< argv[0] is looked up in PATH of the resulting environment. Bytes.
+  std::vector<std::string> env;      ///< "KEY=value", over the image's. Bytes.
+  std::string cwd;                   ///< Empty: the image's.
+  std::string user;                  ///< "name", "uid", "name:group", "uid:gid"; empty: the image's.
+  bool tty = false;
+  std::uint16_t rows = 24, columns = 80;
+  bool stdin_open = false;           ///< false: /dev/null.
+  bool keep_on_reset = false;        ///< The process lives on when its stream is reset.
+  std::uint64_t timeout_ms = 0;      ///< 0: none. Then the whole tree is killed.
+  std::vector<ResourceLimit> limits;
+};
+
+struct FileOptions {
+  std::string path, target;  ///< target: new name (rename), link text (symlink).
+  std::uint64_t offset = 0, length = 0;
+  std::uint32_t mode = 0;
+  std::int64_t uid = -1, gid = -1;  ///< -1: leave.
+  bool no_follow = false, recursive = false, parents = false, append = false, exclusive = false, ranged = false;
+  std::vector<std::string> ignore;  ///< kWalk: gitignore-style patterns.
+  bool contents = false;            ///< kWalk: stream contents of regular files up to `length` bytes each.
+  std::uint16_t port = 0;           ///< kTunnel.
+};
+
+struct OpenRequest {
+  OpenKind kind = OpenKind::kExec;
+  ExecOptions exec;  ///< kExec; kAttach uses exec_id only.
+  FileOptions file;  ///< Everything else.
+  /// May exceed one frame (arguments and environment of 1 MiB and more), so it is sent as one kOpen frame holding the first
+  /// part and kData frames on Channel::kStdin before credits apply: see docs/protocol.md, "Large opens".
+  [[nodiscard]] std::string encode() const;
+  static Result<OpenRequest> decode(ByteView bytes);
+};
+/// Longest encoded OpenRequest: 4 MiB.
+inline constexpr std::size_t kMaxOpenRequest = 4 * 1024 * 1024;
+
+struct OpenedReply {
+  std::int32_t pid = 0;  ///< As user work sees it; 0 for file operations.
+  [[nodiscard]] std::string encode() const;
+  static Result<OpenedReply> decode(ByteView bytes);
+};
+
+/// How a stream's work ended. For an exec the facts are separate; for everything else `error` or `result`.
+struct ExitFacts {
+  std::int32_t exit_code = -1;  ///< -1: did not exit by itself.
+  std::int32_t signal = 0;      ///< 0: none.
+  bool timed_out = false;
+  bool oom_killed = false;
+  bool truncated = false;             ///< Output was lost (ring overflow while nobody was attached).
+  std::uint64_t wall_ns = 0, cpu_ns = 0;
+  std::optional<Error> error;         ///< Could not start (sys_errno says why; exit_code then is 126 or 127), or a file operation failed.
+  std::string result;                 ///< Encoded StatResult etc.
+  [[nodiscard]] std::string encode() const;
+  static Result<ExitFacts> decode(ByteView bytes);
+};
+
+struct StatResult {
+  std::string name;        ///< kList and kWalk: path relative to the start.
+  char type = 'f';         ///< f d l c b p s, as in find -type.
+  std::uint64_t size = 0, allocated = 0;
+  std::uint32_t mode = 0, uid = 0, gid = 0;
+  std::int64_t mtime_ns = 0;
+  std::string link_target;
+  std::uint64_t inode = 0;
+  void append_to(ByteWriter& writer) const;
+  static StatResult read(ByteReader& reader);
+};
+
+}  // namespace drupe
