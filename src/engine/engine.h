@@ -1,0 +1,102 @@
+// The engine: sandboxes, base snapshots, images, in the calling process, without a daemon. Any number of processes may open one
+// home. An Engine is used by one thread at a time; long operations block.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "base/result.h"
+#include "shim/client.h"
+#include "shim/record.h"
+
+namespace drupe {
+
+class ImageStore;
+struct ProbeReport;
+
+struct EngineOptions {
+  std::string home;        ///< Empty: $DRUPE_HOME, else $XDG_DATA_HOME/drupe, else ~/.local/share/drupe.
+  std::string binary_dir;  ///< Where drupe-shim and libdrupe-ram.so are; empty: that of the running program.
+  std::string guest_dir;   ///< Kernel and initramfs; empty: $DRUPE_GUEST_DIR, else <binary_dir>/../guest.
+  /// What long operations say: a stage ("Pulling", "Booting the image once"), done and total (0: unknown).
+  std::function<void(std::string_view stage, std::uint64_t done, std::uint64_t total)> on_progress;
+  /// Sentences for the user about things that were mended or noticed.
+  std::function<void(std::string_view note)> on_note;
+};
+
+enum class PullPolicy : std::uint8_t { kMissing, kAlways, kNever };
+
+struct SandboxOptions {
+  std::string image;                  ///< Reference, name or id.
+  std::string name;                   ///< Empty: generated. [A-Za-z0-9][A-Za-z0-9_.-]{0,127}
+  std::map<std::string, std::string> labels;
+  std::vector<std::string> command;   ///< Empty: the image's Cmd (unless idle).
+  std::optional<std::vector<std::string>> entrypoint;
+  bool idle = false;                  ///< No main command: `create`, library use.
+  std::vector<std::string> env;       ///< "KEY=value"
+  std::string cwd, user, hostname;
+  double cpus = 1;                    ///< 0.01..32
+  std::uint64_t memory_mib = 512;     ///< Rounded up to 256; 256..65536
+  std::uint64_t disk_bytes = 0;       ///< 0: 8 GiB. Smaller than the image's disk is refused.
+  bool tty = false, stdin_open = false;
+  std::uint16_t rows = 24, columns = 80;
+  std::uint64_t timeout_ms = 0;       ///< Of the main command.
+  std::uint64_t idle_timeout_ms = 0, max_lifetime_ms = 0;
+  bool detached = false, auto_remove = false;
+  bool require_hardware = false;
+  PullPolicy pull = PullPolicy::kMissing;
+  bool insecure_registry = false;
+};
+
+struct Timings {
+  std::vector<std::pair<std::string, double>> stages;  ///< Name, milliseconds it took.
+};
+
+struct SandboxInfo {
+  SandboxRecord record;
+  bool alive = false;  ///< Its shim holds the lock.
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  static Result<std::unique_ptr<Engine>> open(EngineOptions options);
+
+  virtual ImageStore& images() = 0;
+  [[nodiscard]] virtual const std::string& home() const = 0;
+  virtual EventLoop& loop() = 0;
+
+  /// Resolves (and pulls) the image, admits, makes the directory and record. Does not start.
+  virtual Result<SandboxInfo> create(const SandboxOptions& options) = 0;
+  /// Starts a created, exited sandbox (created: from the base snapshot, made now if missing; exited: cold boot of its disk).
+  /// `main_on_attach`: the main command waits for attach(). `owner_bound`: ends with this process.
+  virtual Result<Timings> start(const std::string& id, bool main_on_attach, bool owner_bound) = 0;
+  /// Connection to a running sandbox; kInvalidState when it is not running. `resume_paused`: resumes first.
+  virtual Result<std::unique_ptr<ShimClient>> connect(const std::string& id, bool resume_paused) = 0;
+
+  /// By id, name or unique prefix. Mends first what a killed process left behind (and says so through on_note).
+  virtual Result<SandboxInfo> find(std::string_view id_or_name) = 0;
+  virtual Result<std::vector<SandboxInfo>> list() = 0;
+  virtual Status stop(const std::string& id, int signal, std::chrono::milliseconds grace) = 0;
+  virtual Status pause(const std::string& id) = 0;
+  /// kMemoryIncompatible: the saved memory does not fit this machine; the disk does (start with `cold`).
+  virtual Result<Timings> resume(const std::string& id, bool cold) = 0;
+  virtual Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count, const std::vector<std::string>& names) = 0;
+  virtual Status remove(const std::string& id, bool force) = 0;
+  virtual Status rename(const std::string& id, const std::string& name) = 0;
+  /// Blocks until the sandbox has ended.
+  virtual Result<SandboxInfo> wait(const std::string& id) = 0;
+  /// Makes the base snapshot of an image and shape now.
+  virtual Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) = 0;
+  /// Directory of a sandbox, for read_log().
+  virtual Result<UniqueFd> open_directory(const std::string& id) = 0;
+};
+
+}  // namespace drupe
