@@ -56,6 +56,9 @@ struct Frame {
 /// Precondition: payload.size() <= kMaxPayload.
 void append_frame(std::string& out, FrameType type, Channel channel, std::uint32_t id, std::string_view payload);
 
+/// Writes the 16 header bytes at `out`, for callers that have put the payload behind them already.
+void write_frame_header(char* out, FrameType type, Channel channel, std::uint32_t id, std::uint32_t payload_size);
+
 /// Cuts a byte stream into frames. Hostile input gives an error and the parser must not be used again until reset().
 class FrameParser {
  public:
@@ -70,7 +73,22 @@ class FrameParser {
   std::string partial_;
 };
 
-/// Eight fixed bytes and the eight bytes of the epoch.
+// Payloads of the small stream frames.
+[[nodiscard]] std::string encode_credit(std::uint32_t bytes);
+Result<std::uint32_t> decode_credit(ByteView payload);
+struct SignalPayload {
+  std::int32_t signal = 0;
+  bool tree = false;
+};
+[[nodiscard]] std::string encode_signal(const SignalPayload& signal);
+Result<SignalPayload> decode_signal(ByteView payload);
+struct ResizePayload {
+  std::uint16_t rows = 0, columns = 0;
+};
+[[nodiscard]] std::string encode_resize(const ResizePayload& size);
+Result<ResizePayload> decode_resize(ByteView payload);
+
+/// Eight fixed bytes and the eight bytes of the epoch, which is never 0.
 using Marker = std::array<std::uint8_t, 16>;
 [[nodiscard]] Marker make_marker(std::uint64_t epoch);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,9 +34,7 @@ enum class EventKind : std::uint16_t {
   kWorkEnded = 1,  ///< The namespace's init is gone (guest root ended it); body: text, the reason. The sandbox ends.
 };
 
-struct ReplyHead {  ///< Leads every reply; `body` follows when code is absent.
-  std::optional<Error> error;
-};
+/// A reply is u8 1 and an error, or u8 0 and the body.
 [[nodiscard]] std::string encode_reply(std::string_view body);
 [[nodiscard]] std::string encode_error_reply(const Error& error);
 /// The body, or the error that the other side reported.
@@ -138,7 +137,13 @@ enum class OpenKind : std::uint8_t {
   kTarOut = 6,     ///< path. stdout: tar (PAX), entries named relative to `path`'s parent (last component first).
   kWalk = 7,       ///< path. stdout: WalkEntry records; options in `walk`.
   kStat = 8,       ///< result: StatResult of path (no_follow flag).
-  kMkdir = 9, kRemove = 10, kRename = 11, kChmod = 12, kChown = 13, kSymlink = 14, kList = 15,
+  kMkdir = 9,
+  kRemove = 10,
+  kRename = 11,
+  kChmod = 12,
+  kChown = 13,
+  kSymlink = 14,
+  kList = 15,      ///< path. stdout: kEntry records of the directory's entries, unsorted.
   kWatch = 16,     ///< path. stdout: WatchEvent records until reset.
   kTunnel = 17,    ///< TCP to 127.0.0.1:port (or [::1]) inside the guest. stdin/stdout are the two directions.
 };
@@ -161,6 +166,8 @@ struct ExecOptions {
   std::uint64_t timeout_ms = 0;      ///< 0: none. Then the whole tree is killed.
   std::vector<ResourceLimit> limits;
 };
+
+[[nodiscard]] bool valid_exec_id(std::string_view id);
 
 struct FileOptions {
   std::string path, target;  ///< target: new name (rename), link text (symlink).
@@ -185,6 +192,26 @@ struct OpenRequest {
 /// Longest encoded OpenRequest: 4 MiB.
 inline constexpr std::size_t kMaxOpenRequest = 4 * 1024 * 1024;
 
+/// Appends the frames of one open: kOpen with u32 total length and the first part, then kData on kStdin with the rest.
+/// These kData frames take no credit. Precondition: encoded.size() <= kMaxOpenRequest.
+void append_open_frames(std::string& out, std::uint32_t stream, std::string_view encoded);
+
+/// Puts an open together again.
+class OpenAssembler {
+ public:
+  /// From the payload of the kOpen frame.
+  static Result<OpenAssembler> begin(ByteView payload);
+  /// The payload of the next kData frame on kStdin; precondition: !complete(). More than is missing is an error.
+  Status add(ByteView payload);
+  [[nodiscard]] bool complete() const { return bytes_.size() == total_; }
+  /// Precondition: complete().
+  Result<OpenRequest> decode() const { return OpenRequest::decode(as_bytes(bytes_)); }
+
+ private:
+  std::size_t total_ = 0;
+  std::string bytes_;
+};
+
 struct OpenedReply {
   std::int32_t pid = 0;  ///< As user work sees it; 0 for file operations.
   [[nodiscard]] std::string encode() const;
@@ -200,11 +227,12 @@ struct ExitFacts {
   bool truncated = false;             ///< Output was lost (ring overflow while nobody was attached).
   std::uint64_t wall_ns = 0, cpu_ns = 0;
   std::optional<Error> error;         ///< Could not start (sys_errno says why; exit_code then is 126 or 127), or a file operation failed.
-  std::string result;                 ///< Encoded StatResult etc.
+  std::string result;                 ///< Encoded StatResult (kStat, kReadFile, kWriteFile), else empty.
   [[nodiscard]] std::string encode() const;
   static Result<ExitFacts> decode(ByteView bytes);
 };
 
+/// Result of kStat, kReadFile and kWriteFile; record of kList and kWalk.
 struct StatResult {
   std::string name;        ///< kList and kWalk: path relative to the start.
   char type = 'f';         ///< f d l c b p s, as in find -type.
@@ -215,6 +243,42 @@ struct StatResult {
   std::uint64_t inode = 0;
   void append_to(ByteWriter& writer) const;
   static StatResult read(ByteReader& reader);
+};
+
+// kList, kWalk and kWatch write records to stdout: u32 length of the rest, u8 RecordKind, body.
+enum class RecordKind : std::uint8_t {
+  kEntry = 1,    ///< StatResult. kList and kWalk.
+  kContent = 2,  ///< Next bytes of the entry before (kWalk with contents); never empty.
+  kContentEnd = 3,  ///< u8 1 = the file is longer than what was sent. After the last kContent of an entry, also of an empty file.
+  kProblem = 4,  ///< text name, i32 errno: could not be read; the walk goes on.
+  kChange = 5,   ///< WatchEvent.
+};
+/// Longest record: a content chunk and its head.
+inline constexpr std::size_t kMaxRecord = 65536;
+
+struct WatchEvent {
+  /// c created, m modified (closed after writing), d deleted, f moved from here, t moved to here, a attributes changed,
+  /// o events were lost: look at the whole tree again.
+  char kind = 'o';
+  bool directory = false;
+  std::uint32_t cookie = 0;  ///< Same in the `f` and the `t` of one rename.
+  std::string name;          ///< Relative to the watched path; empty: the path itself.
+  void append_to(ByteWriter& writer) const;
+  static WatchEvent read(ByteReader& reader);
+};
+
+void append_record(std::string& out, RecordKind kind, std::string_view body);
+
+/// Cuts a byte stream into records.
+class RecordParser {
+ public:
+  /// Calls `on_record` for each complete record; stops at the first error (length, kind, or an error of `on_record`).
+  Status feed(ByteView bytes, const std::function<Status(RecordKind, ByteView)>& on_record);
+  /// True between records.
+  [[nodiscard]] bool idle() const { return partial_.empty(); }
+
+ private:
+  std::string partial_;
 };
 
 }  // namespace drupe
