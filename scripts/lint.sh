@@ -1,0 +1,34 @@
+#!/bin/bash
+# Static checks: formatting, structure of the tree, shell syntax, and clang-tidy on the code that reads hostile bytes.
+#
+# usage: lint.sh [--all]    --all: clang-tidy on every source file (some ten minutes on two cores)
+# Needs a configured build directory (build/compile_commands.json).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+report() {  # NAME COMMAND...
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "lint.sh: $name: ok"
+  else
+    echo "$output"
+    echo "lint.sh: $name: FAILED"
+    failed=1
+  fi
+}
+
+shell_syntax() { git ls-files -z -- '*.sh' .ci/run | xargs -0 -r -n 1 bash -n; }
+
+# Folders whose code parses what a guest, an image or the network sent.
+hostile='^src/(base|protocol|shim)/'
+[ "${1:-}" != --all ] || hostile='^src/'
+tidy() {
+  git ls-files -- 'src/*.cpp' | grep -E "$hostile" | grep -vE '_(test|fuzz)\.cpp$' |
+    xargs -r -P2 -n 2 clang-tidy-19 -p build --quiet --warnings-as-errors='*' 2>/dev/null
+}
+
+report "formatting (scripts/format.sh mends it)" scripts/format.sh --check
+report "shell syntax" shell_syntax
+report "clang-tidy" tidy
+exit $failed

@@ -1,0 +1,107 @@
+#!/bin/bash
+# Runs every test: structure and lints, unit tests (release, then with ASan and UBSan), fuzz targets (5 minutes together),
+# black-box tests over build/bin/drupe. Ends with the line "N passed, N failed[, N skipped]"; status 0 when none failed.
+#
+# usage: test.sh [STAGE...]    stages: lint unit sanitize fuzz blackbox (default: all, in this order)
+# env:   DRUPE_TEST_HOME  home of the black-box tests; keeps the image devbox:1 between runs (default: build/test-home)
+#        DRUPE_FUZZ_TOTAL seconds for all fuzz targets together (default: 240)
+# Everything temporary lives in one directory that is removed at the end, also after Ctrl-C; sandboxes are removed as well.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C.UTF-8
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(lint unit sanitize fuzz blackbox)
+
+mkdir -p build
+work=$(mktemp -d /tmp/drupe-test.XXXXXX)
+results=$work/results
+mkdir "$results" "$work/tmp"
+export TMPDIR=$work/tmp DRUPE_TEST_HOME=${DRUPE_TEST_HOME:-$PWD/build/test-home}
+
+# Sandboxes of every home the tests have used; each home's path is a line of this file.
+export DRUPE_TEST_HOMES=$work/homes
+echo "$DRUPE_TEST_HOME" > "$DRUPE_TEST_HOMES"
+stage_pid=
+cleanup() {
+  trap - EXIT INT TERM HUP
+  if [ -n "$stage_pid" ]; then
+    kill -TERM -- "-$stage_pid" 2>/dev/null
+    wait "$stage_pid" 2>/dev/null
+    kill -KILL -- "-$stage_pid" 2>/dev/null
+  fi
+  python3 tests/leftovers.py clean "$DRUPE_TEST_HOMES"
+  rm -rf "$work"
+}
+trap 'cleanup; exit 130' INT TERM HUP
+trap cleanup EXIT
+
+run() {  # Runs a stage's command in a process group of its own, so that Ctrl-C ends all of it.
+  set -m
+  "$@" < /dev/null &
+  stage_pid=$!
+  set +m
+  wait "$stage_pid"
+  local status=$?
+  stage_pid=
+  return $status
+}
+result() {  # NAME STATUS: one result line for a step that is no test framework
+  if [ "$2" = 0 ]; then echo "PASS $1"; else echo "FAIL $1"; fi >> "$results/steps"
+}
+step() {  # NAME COMMAND...
+  local name=$1 status
+  shift
+  run "$@"
+  status=$?
+  result "$name" $status
+  return $status
+}
+
+gtests() {  # BUILD_DIR PREFIX: every program that ctest knows
+  local programs
+  mkdir -p "$work/$2"
+  # ctest names programs; GoogleTest writes one XML file for each.
+  run env GTEST_OUTPUT="xml:$work/$2/" ctest --test-dir "$1" -j2 --timeout 600 --no-tests=error --output-on-failure \
+    > "$work/$2.log" 2>&1 || cat "$work/$2.log"
+  programs=$(ctest --test-dir "$1" -N | sed -n 's/^ *Test *#[0-9]*: //p')
+  for name in $programs; do
+    if [ -s "$work/$2/$name.xml" ]; then
+      mv "$work/$2/$name.xml" "$results/$2-$name.xml"
+    else  # It died before it could write.
+      echo "FAIL $2-$name" >> "$results/steps"
+    fi
+  done
+}
+
+stage_lint() {
+  step "lint" scripts/lint.sh
+  run python3 -m pytest -q -p no:cacheprovider tests/structure --junitxml="$results/structure.xml"
+}
+stage_unit() { gtests build unit; }
+stage_sanitize() {
+  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug -DDRUPE_TESTS=ON \
+    -DDRUPE_SANITIZE=address,undefined > /dev/null
+  step "build with ASan and UBSan" cmake --build build/sanitize -- --quiet || return
+  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 gtests build/sanitize sanitize
+}
+stage_fuzz() { run scripts/fuzz.sh --total "${DRUPE_FUZZ_TOTAL:-240}" > "$results/fuzz"; cat "$results/fuzz"; }
+stage_blackbox() {
+  run python3 -m pytest -q -p no:cacheprovider tests --ignore=tests/structure --ignore=tests/lab \
+    --junitxml="$results/blackbox.xml"
+  run python3 tests/leftovers.py check "$DRUPE_TEST_HOMES"
+  result "nothing is left behind" $?
+}
+
+begun=$SECONDS
+step "build" scripts/build.sh --tests || stages=()
+for stage in "${stages[@]}"; do
+  start=$SECONDS
+  echo "== $stage"
+  "stage_$stage"
+  echo "== $stage: $((SECONDS - start)) s"
+done
+echo "== all: $((SECONDS - begun)) s"
+python3 scripts/collect.py "$results"
+status=$?
+cleanup
+exit $status
