@@ -19,7 +19,7 @@
 namespace drupe {
 
 class ImageStore;
-struct ProbeReport;
+struct DoctorReport;  // engine/doctor.h
 
 struct EngineOptions {
   std::string home;        ///< Empty: $DRUPE_HOME, else $XDG_DATA_HOME/drupe, else ~/.local/share/drupe.
@@ -64,6 +64,12 @@ struct SandboxInfo {
   bool alive = false;  ///< Its shim holds the lock.
 };
 
+/// What prune_storage() removed: base snapshots that no current image and hypervisor needs, kernels, leftovers.
+struct PruneReport {
+  std::uint32_t bases = 0, kernels = 0, leftovers = 0;
+  std::uint64_t bytes = 0;  ///< On disk, of files whose last link went.
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -73,7 +79,11 @@ class Engine {
   [[nodiscard]] virtual const std::string& home() const = 0;
   virtual EventLoop& loop() = 0;
 
-  /// Resolves (and pulls) the image, admits, makes the directory and record. Does not start.
+  /// Stages of the last create(), start(), resume(), fork() or warm().
+  [[nodiscard]] virtual const Timings& timings() const = 0;
+
+  /// Resolves (and pulls) the image, makes the directory and record. Does not start. A sandbox that is neither detached
+  /// nor kept (auto_remove) belongs to this process until start(): it goes when the process ends before.
   virtual Result<SandboxInfo> create(const SandboxOptions& options) = 0;
   /// Starts a created, exited sandbox (created: from the base snapshot, made now if missing; exited: cold boot of its disk).
   /// `main_on_attach`: the main command waits for attach(). `owner_bound`: ends with this process.
@@ -95,6 +105,11 @@ class Engine {
   virtual Result<SandboxInfo> wait(const std::string& id) = 0;
   /// Makes the base snapshot of an image and shape now.
   virtual Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) = 0;
+  /// Removes base snapshots unused for `unused_for` (0: all that are not needed by a start in progress), kernels of
+  /// removed bases, and what killed processes left behind. Safe at any time: sandboxes hold links of their own.
+  virtual Result<PruneReport> prune_storage(std::chrono::seconds unused_for) = 0;
+  /// What this machine can do, in words; runs the functional probe again.
+  virtual Result<DoctorReport> doctor() = 0;
   /// Directory of a sandbox, for read_log().
   virtual Result<UniqueFd> open_directory(const std::string& id) = 0;
 };

@@ -14,14 +14,25 @@ namespace drupe {
 inline constexpr int kSpecFd = 3;
 inline constexpr int kDirFd = 4;
 inline constexpr int kLockFd = 5;    ///< The engine holds flock(LOCK_EX) on this open file; inheriting it inherits the lock.
+/// Links that the engine puts into every directory a shim starts in, beside the record's disk chain and memory files.
+inline constexpr const char* kKernelFile = "vmlinux";
+inline constexpr const char* kInitramfsFile = "initramfs.cpio";
+/// What kMakeBase leaves in its directory; record.saved then holds the epoch (device_state_file = kBaseStateFile).
+inline constexpr const char* kBaseRamFile = "ram";
+inline constexpr const char* kBaseStateFile = "state";
+inline constexpr const char* kBaseDiskFile = "disk.qcow2";
 inline constexpr int kStatusFd = 6;  ///< The shim writes one ShimStatus and closes it.
 
 enum class LaunchMode : std::uint8_t {
   kBoot,        ///< Cold boot of the disk.
-  kFromBase,    ///< From the linked base snapshot: fresh identity.
+  /// From the linked base snapshot: fresh identity. The engine has linked everything before: record.base_ram_file,
+  /// record.saved (device state and epoch of the base, no delta) and record.disk_chain, whose last node is new and empty.
+  kFromBase,
   kResume,      ///< From record.saved: same identity.
-  kForkChild,   ///< From record.saved: fresh identity.
-  kMakeBase,    ///< Cold boot, exercise, save into the directory as a base snapshot ("ram", "state", disk), end.
+  kForkChild,   ///< From record.saved: fresh identity. The last node of record.disk_chain is new and empty.
+  /// Cold boot on record.disk_chain (the image and an empty kBaseDiskFile), exercise, save kBaseRamFile and
+  /// kBaseStateFile into the directory, write the record (state paused, saved), end.
+  kMakeBase,
 };
 
 struct ShimSpec {
