@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "protocol/messages.h"
 #include "shim/record.h"
@@ -10,62 +13,74 @@
 namespace drupe {
 
 enum class ShimRequest : std::uint16_t {
-  kInfo = 0x100,      ///< -> record JSON and host-side usage: ShimInfo.
-  kPause = 0x101,     ///< -> empty, when the record says paused; the shim ends after it has made the files durable.
-  kSnapshot = 0x102,  ///< SnapshotRequest -> SnapshotReply: saves into the sandbox's directory for a fork, then goes on.
-  kStop = 0x103,      ///< StopRequest -> empty, when the record says exited.
-  kWait = 0x104,      ///< -> WaitReply, when the sandbox has ended (or was paused: kInvalidState).
-  kUpdate = 0x105,    ///< UpdateRequest: name, labels, timers.
-  kClaim = 0x106,     ///< ClaimRequest: a pooled sandbox gets its owner, name, identity and environment.
-  kStartMain = 0x107, ///< Starts the main command of the record when it waits.
-  kGrowDisk = 0x108,  ///< u64 bytes.
+  kInfo = 0x100,  ///< -> record JSON and host-side usage: ShimInfo.
+  kPause =
+      0x101,  ///< -> empty, when the record says paused; the shim ends after it has made the files durable.
+  kSnapshot = 0x102,   ///< SnapshotRequest -> SnapshotReply: saves into the sandbox's directory for a fork,
+                       ///< then goes on.
+  kStop = 0x103,       ///< StopRequest -> empty, when the record says exited.
+  kWait = 0x104,       ///< -> WaitReply, when the sandbox has ended (or was paused: kInvalidState).
+  kUpdate = 0x105,     ///< UpdateRequest: name, labels, timers.
+  kClaim = 0x106,      ///< ClaimRequest: a pooled sandbox gets its owner, name, identity and environment.
+  kStartMain = 0x107,  ///< Starts the main command of the record when it waits.
+  kGrowDisk = 0x108,   ///< u64 bytes.
 };
+
+/// On a client's connection kReset carries an encoded error in both directions, so that its receiver knows
+/// what kind it was.
+[[nodiscard]] std::string encode_reset(const Error& error);
+[[nodiscard]] Error decode_reset(ByteView payload);
 
 struct SnapshotRequest {
   std::uint32_t deadline_ms = 30'000;
-  std::string encode() const;
+  [[nodiscard]] std::string encode() const;
   static Result<SnapshotRequest> decode(ByteView bytes);
 };
 struct SnapshotReply {
   SavedState saved;                     ///< File names in the sandbox's directory.
   std::vector<std::string> disk_chain;  ///< The now immutable nodes a child builds on, bottom first.
   double stopped_ms = 0;                ///< How long the vCPUs stood still.
-  std::string encode() const;
+  [[nodiscard]] std::string encode() const;
   static Result<SnapshotReply> decode(ByteView bytes);
 };
 struct StopRequest {
   std::int32_t signal = 0;  ///< 0: the image's stop signal.
   std::uint32_t grace_ms = 10'000;
-  bool discard = false;     ///< The disk will be removed: no sync, no grace, just end.
-  std::string encode() const;
+  bool discard = false;  ///< The disk will be removed: no sync, no grace, just end.
+  [[nodiscard]] std::string encode() const;
   static Result<StopRequest> decode(ByteView bytes);
 };
 struct UpdateRequest {
   std::optional<std::string> name;
   std::optional<std::map<std::string, std::string>> labels;
   std::optional<std::uint64_t> idle_timeout_ms, max_lifetime_ms;
-  std::string encode() const;
+  [[nodiscard]] std::string encode() const;
   static Result<UpdateRequest> decode(ByteView bytes);
 };
 struct ClaimRequest {
   std::string record_json;  ///< The record it shall have from now on; id and files must be the ones it has.
   int owner_pid = 0;
-  std::string encode() const;
+  [[nodiscard]] std::string encode() const;
   static Result<ClaimRequest> decode(ByteView bytes);
 };
 struct WaitReply {
-  std::string record_json;
-  std::string encode() const;
+  std::string record_json;  ///< brief_record_json()
+  [[nodiscard]] std::string encode() const;
   static Result<WaitReply> decode(ByteView bytes);
 };
+/// A record that fits into a frame: one that is too long loses its environment, arguments and labels (they
+/// are in the file).
+[[nodiscard]] std::string brief_record_json(SandboxRecord record);
+
 struct ShimInfo {
-  std::string record_json;
+  std::string record_json;  ///< brief_record_json()
   std::uint64_t hypervisor_private_bytes = 0, shim_private_bytes = 0, guest_private_bytes = 0;
   std::uint64_t cpu_ns = 0;
+  std::uint64_t log_bytes_lost = 0;  ///< Of the main command's output, because the log could not be written.
   std::uint32_t clients = 0, streams = 0;
   int hypervisor_pid = 0;
   std::string console_tail;
-  std::string encode() const;
+  [[nodiscard]] std::string encode() const;
   static Result<ShimInfo> decode(ByteView bytes);
 };
 

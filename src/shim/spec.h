@@ -1,10 +1,13 @@
-// What the engine tells a new shim. It arrives on descriptor 3 (kSpecFd) as encode()d bytes; with it come the sandbox's
-// directory, its locked lock file and the status pipe, at fixed numbers. Everything else is opened in that directory before the shim
-// locks itself down.
+// What the engine tells a new shim. It arrives on descriptor 3 (kSpecFd) as encode()d bytes; with it come the
+// sandbox's directory, its locked lock file and the status pipe, at fixed numbers. Everything else is opened
+// in that directory before the shim locks itself down.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "hypervisor/hypervisor.h"
@@ -13,25 +16,29 @@ namespace drupe {
 
 inline constexpr int kSpecFd = 3;
 inline constexpr int kDirFd = 4;
-inline constexpr int kLockFd = 5;    ///< The engine holds flock(LOCK_EX) on this open file; inheriting it inherits the lock.
-/// Links that the engine puts into every directory a shim starts in, beside the record's disk chain and memory files.
+inline constexpr int kLockFd =
+    5;  ///< The engine holds flock(LOCK_EX) on this open file; inheriting it inherits the lock.
+/// Links that the engine puts into every directory a shim starts in, beside the record's disk chain and
+/// memory files.
 inline constexpr const char* kKernelFile = "vmlinux";
 inline constexpr const char* kInitramfsFile = "initramfs.cpio";
-/// What kMakeBase leaves in its directory; record.saved then holds the epoch (device_state_file = kBaseStateFile).
+/// What kMakeBase leaves in its directory; record.saved then holds the epoch (device_state_file =
+/// kBaseStateFile).
 inline constexpr const char* kBaseRamFile = "ram";
 inline constexpr const char* kBaseStateFile = "state";
 inline constexpr const char* kBaseDiskFile = "disk.qcow2";
 inline constexpr int kStatusFd = 6;  ///< The shim writes one ShimStatus and closes it.
 
 enum class LaunchMode : std::uint8_t {
-  kBoot,        ///< Cold boot of the disk.
-  /// From the linked base snapshot: fresh identity. The engine has linked everything before: record.base_ram_file,
-  /// record.saved (device state and epoch of the base, no delta) and record.disk_chain, whose last node is new and empty.
+  kBoot,  ///< Cold boot of the disk. When record.saved is there, it is dropped once the sandbox runs.
+  /// From the linked base snapshot: fresh identity. The engine has linked everything before:
+  /// record.base_ram_file, record.saved (device state and epoch of the base, no delta) and record.disk_chain
+  /// (image and the base's node, both immutable).
   kFromBase,
-  kResume,      ///< From record.saved: same identity.
-  kForkChild,   ///< From record.saved: fresh identity. The last node of record.disk_chain is new and empty.
-  /// Cold boot on record.disk_chain (the image and an empty kBaseDiskFile), exercise, save kBaseRamFile and
-  /// kBaseStateFile into the directory, write the record (state paused, saved), end.
+  kResume,     ///< From record.saved: same identity. The shim puts a new writable node on the chain.
+  kForkChild,  ///< From record.saved: fresh identity. The shim puts a new writable node on the chain.
+  /// Cold boot on record.disk_chain (the image alone) with kBaseDiskFile as new writable node, exercise, save
+  /// kBaseRamFile and kBaseStateFile into the directory, write the record (state paused, saved), end.
   kMakeBase,
 };
 
@@ -39,7 +46,8 @@ struct ShimSpec {
   std::uint32_t version = 1;
   LaunchMode mode = LaunchMode::kBoot;
   bool start_main_on_attach = false;  ///< Foreground: main starts when the first client attaches to it.
-  bool owner_bound = false;           ///< Ends the sandbox when `owner_pid` ends or the first client's connection closes.
+  bool owner_bound =
+      false;  ///< Ends the sandbox when `owner_pid` ends or the first client's connection closes.
   int owner_pid = 0;
   std::uint32_t start_deadline_ms = 60'000;
   std::uint32_t restore_retries = 1;
@@ -48,14 +56,16 @@ struct ShimSpec {
   std::string qemu_path;
   std::string preload_path;           ///< libdrupe-ram.so
   std::string record_dir_path;        ///< For messages only.
-  std::vector<std::string> exercise;  ///< kMakeBase: shell lines to run (each by /bin/sh -c; failures ignored) so that hot code is loaded.
+  std::vector<std::string> exercise;  ///< kMakeBase: shell lines to run (each by /bin/sh -c; failures
+                                      ///< ignored) so that hot code is loaded.
   [[nodiscard]] std::string encode() const;
   static Result<ShimSpec> decode(std::string_view bytes);
 };
 
 struct ShimStatus {
   std::optional<Error> error;  ///< Absent: the sandbox runs (kMakeBase: is saved).
-  /// Milliseconds since the shim's start at which each stage was done: "hypervisor", "state", "agent", "setup".
+  /// Milliseconds since the shim's start at which each stage was done: "hypervisor", "state", "agent",
+  /// "setup".
   std::vector<std::pair<std::string, double>> timings;
   [[nodiscard]] std::string encode() const;
   static Result<ShimStatus> decode(std::string_view bytes);

@@ -1,0 +1,77 @@
+#include "shim/spec.h"
+
+#include "base/bytes.h"
+#include "protocol/codec.h"
+
+namespace drupe {
+namespace {
+
+constexpr std::uint32_t kSpecVersion = 1;
+
+}  // namespace
+
+std::string ShimSpec::encode() const {
+  ByteWriter writer;
+  writer.number(version).number(static_cast<std::uint8_t>(mode)).flag(start_main_on_attach).flag(owner_bound);
+  writer.number(static_cast<std::int32_t>(owner_pid)).number(start_deadline_ms).number(restore_retries);
+  writer.number(static_cast<std::uint8_t>(accelerator)).number(tsc_khz);
+  writer.text(qemu_path).text(preload_path).text(record_dir_path).texts(exercise);
+  return writer.take();
+}
+
+Result<ShimSpec> ShimSpec::decode(std::string_view bytes) {
+  ByteReader reader(bytes);
+  ShimSpec spec;
+  spec.version = reader.number<std::uint32_t>();
+  const auto mode = reader.number<std::uint8_t>();
+  spec.start_main_on_attach = reader.flag();
+  spec.owner_bound = reader.flag();
+  spec.owner_pid = reader.number<std::int32_t>();
+  spec.start_deadline_ms = reader.number<std::uint32_t>();
+  spec.restore_retries = reader.number<std::uint32_t>();
+  const auto accelerator = reader.number<std::uint8_t>();
+  spec.tsc_khz = reader.number<std::uint64_t>();
+  spec.qemu_path = reader.text();
+  spec.preload_path = reader.text();
+  spec.record_dir_path = reader.text();
+  spec.exercise = reader.texts();
+  if (!reader.done() || spec.version != kSpecVersion ||
+      mode > static_cast<std::uint8_t>(LaunchMode::kMakeBase) ||
+      accelerator > static_cast<std::uint8_t>(Accelerator::kTcg))
+    return fail(ErrorCode::kInvalidArgument,
+                "The shim was started with a specification that it does not understand",
+                "Install drupe and drupe-shim from the same build.");
+  spec.mode = static_cast<LaunchMode>(mode);
+  spec.accelerator = static_cast<Accelerator>(accelerator);
+  return spec;
+}
+
+std::string ShimStatus::encode() const {
+  ByteWriter writer;
+  writer.flag(error.has_value());
+  if (error) codec::append_error(writer, *error);
+  writer.number(static_cast<std::uint32_t>(timings.size()));
+  // Microseconds: the writer knows no floating point.
+  for (const auto& [name, ms] : timings) writer.text(name).number(static_cast<std::uint64_t>(ms * 1000));
+  return writer.take();
+}
+
+Result<ShimStatus> ShimStatus::decode(std::string_view bytes) {
+  if (bytes.empty())
+    return fail(ErrorCode::kHost, "The sandbox's shim ended before it said how the start went",
+                "Look at the kernel's log for an out-of-memory kill, and run `drupe doctor`.");
+  ByteReader reader(bytes);
+  ShimStatus status;
+  if (reader.flag()) status.error = codec::read_error(reader);
+  const auto count = reader.number<std::uint32_t>();
+  for (std::uint32_t i = 0; reader.ok() && i < count; ++i) {
+    std::string name = reader.text();
+    const auto us = reader.number<std::uint64_t>();
+    status.timings.emplace_back(std::move(name), static_cast<double>(us) / 1000);
+  }
+  if (!reader.done())
+    return fail(ErrorCode::kHost, "The sandbox's shim reported its start in an unknown form");
+  return status;
+}
+
+}  // namespace drupe
