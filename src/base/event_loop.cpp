@@ -81,9 +81,11 @@ void EventLoop::fire_timers() {
 }
 
 void EventLoop::run_deferred() {
+  // One at a time: a call may run the loop nested, and the calls behind it must not wait for that.
   while (!deferred_.empty()) {
-    auto calls = std::exchange(deferred_, {});
-    for (auto& call : calls) call();
+    const auto call = std::move(deferred_.front());
+    deferred_.pop_front();
+    call();
   }
 }
 

@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -63,7 +63,7 @@ class EventLoop {
   UniqueFd epoll_;
   std::unordered_map<int, Watch> watches_;
   std::multimap<Deadline, Timer> timers_;
-  std::vector<std::function<void()>> deferred_;
+  std::deque<std::function<void()>> deferred_;
   std::uint64_t next_generation_ = 1;
   TimerId next_timer_ = 1;
   bool stopped_ = false;
