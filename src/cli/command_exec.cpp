@@ -1,0 +1,151 @@
+// drupe exec, drupe attach.
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/ids.h"
+#include "cli/commands.h"
+#include "cli/foreground.h"
+#include "cli/run_report.h"
+#include "cli/sandbox_flags.h"
+#include "cli/stopwatch.h"
+#include "cli/terminal.h"
+#include "cli/values.h"
+#include "engine/options.h"
+
+namespace drupe::cli {
+namespace {
+
+struct Target {
+  SandboxInfo sandbox;
+  std::unique_ptr<ShimClient> client;
+};
+
+/// Connects, resuming a paused sandbox and saying so.
+Result<Target> connect(Session& session, const std::string& name) {
+  DRUPE_ASSIGN(Engine * engine, session.engine());
+  Target target;
+  DRUPE_ASSIGN(target.sandbox, engine->find(name));
+  if (target.sandbox.record.state == SandboxState::kPaused)
+    session.note("Sandbox " + target.sandbox.record.name + " was paused; it is resumed for this command");
+  DRUPE_ASSIGN(target.client, engine->connect(target.sandbox.record.id, true));
+  session.progress().finish();
+  return target;
+}
+
+int finish(Session& session, const ForegroundResult& result, const SandboxInfo& sandbox,
+           const Stopwatch& watch) {
+  if (session.json) {
+    session.print(run_report(result, sandbox.record.isolation, watch.finish()));
+  } else if (const std::string reason = explain(result); !reason.empty()) {
+    (void)write_all(STDERR_FILENO, "drupe: " + printable(reason) + "\n");
+  }
+  return exit_status(result);
+}
+
+/// Starts the command and leaves it running.
+Status run_detached(Engine& engine, ShimClient& client, OpenRequest request) {
+  request.exec.keep_on_reset = true;
+  bool done = false;
+  std::optional<Error> error;
+  StreamHandler handler;
+  handler.on_opened = [&](const OpenedReply&) { done = true; };
+  handler.on_exit = [&](const ExitFacts& facts) {
+    error = facts.error;
+    done = true;
+  };
+  handler.on_error = [&](const Error& problem) {
+    error = problem;
+    done = true;
+  };
+  handler.on_data = [](Channel, std::string_view) {};
+  DRUPE_ASSIGN(const auto stream, client.open(request, std::move(handler)));
+  DRUPE_ASSIGN(const bool answered,
+               engine.loop().run_until([&] { return done; }, Clock::now() + std::chrono::seconds(60)));
+  if (error) return std::unexpected(*error);
+  if (!answered) return fail(ErrorCode::kTimeout, "The sandbox did not start the command within 60 seconds");
+  client.reset(stream, "detached");
+  // The reset has to leave this process before the connection closes; an answered request proves it.
+  DRUPE_TRY(client.call(static_cast<std::uint16_t>(RequestKind::kPing), "",
+                        Clock::now() + std::chrono::seconds(10)));
+  return {};
+}
+
+int exec_in(Session& session, const CommandFlags& flags, const Arguments& words) {
+  OpenRequest request;
+  request.kind = OpenKind::kExec;
+  ExecOptions& exec = request.exec;
+  exec.exec_id = random_id();
+  exec.argv.assign(words.begin() + 1, words.end());
+  auto env = flags.environment();
+  if (!env) return session.fail_with(env.error(), kOurFault);
+  exec.env = *std::move(env);
+  exec.cwd = flags.cwd;
+  exec.user = flags.user;
+  exec.tty = flags.tty;
+  exec.stdin_open = flags.input;
+  exec.timeout_ms = flags.timeout_ms;
+  const TerminalSize size = terminal_size();
+  exec.rows = size.rows;
+  exec.columns = size.columns;
+  if (auto good = check_exec(exec); !good) return session.fail_with(good.error(), kOurFault);
+
+  Stopwatch watch;
+  auto target = connect(session, words.front());
+  if (!target) return session.fail_with(target.error(), kOurFault);
+  watch.lap("connect");
+  auto engine = session.engine();
+  if (flags.detach) {
+    auto started = run_detached(**engine, *target->client, request);
+    return started ? 0 : session.fail_with(started.error(), kOurFault);
+  }
+  auto result =
+      run_foreground((*engine)->loop(), *target->client, request, {flags.input, flags.tty, session.json});
+  watch.lap("command");
+  if (!result) return session.fail_with(result.error(), kOurFault);
+  return finish(session, *result, target->sandbox, watch);
+}
+
+}  // namespace
+
+int run_command_exec(Session& session, const Arguments& arguments) {
+  CommandFlags flags;
+  FlagSet set("exec [FLAGS] SANDBOX [--] COMMAND [ARGUMENT...]",
+              "Runs a command in a sandbox. A paused sandbox is resumed first.");
+  flags.add_to(set);
+  set.flag("--json", session.json, "Print one object, as 'drupe run --json' does");
+  auto words = session.parse(set, arguments, Words::kFirstEndsFlags);
+  if (!words) return words.error();
+  if (words->size() >= 2 && (*words)[1] == "--") words->erase(words->begin() + 1);
+  if (words->size() < 2) return session.usage_error(set, "A sandbox and a command are needed.");
+  return exec_in(session, flags, *words);
+}
+
+int run_command_attach(Session& session, const Arguments& arguments) {
+  bool no_input = false;
+  FlagSet set(
+      "attach [FLAGS] SANDBOX",
+      "Shows what a sandbox's main command writes from now on, and forwards stdin and signals to it.");
+  set.flag("--no-stdin", no_input, "Do not forward stdin");
+  auto words = session.parse(set, arguments);
+  if (!words) return words.error();
+  if (words->size() != 1) return session.usage_error(set, "One sandbox is needed.");
+  Stopwatch watch;
+  auto target = connect(session, words->front());
+  if (!target) return session.fail_with(target.error(), kOurFault);
+  if (!target->sandbox.record.main)
+    return session.fail_with(
+        {ErrorCode::kInvalidState, "Sandbox " + target->sandbox.record.name + " has no main command",
+         "Run one in it with 'drupe exec'", 0},
+        kOurFault);
+  OpenRequest request;
+  request.kind = OpenKind::kAttach;
+  request.exec.exec_id = "main";
+  const bool input = target->sandbox.record.main->stdin_open && !no_input;
+  request.exec.stdin_open = input;
+  auto result = run_foreground((*session.engine())->loop(), *target->client, request,
+                               {input, target->sandbox.record.main->tty, false});
+  if (!result) return session.fail_with(result.error(), kOurFault);
+  return finish(session, *result, target->sandbox, watch);
+}
+
+}  // namespace drupe::cli

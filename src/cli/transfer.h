@@ -1,0 +1,26 @@
+// Copies between the host and a sandbox, with docker cp's rules. Nothing that a guest made is followed on the
+// host.
+#pragma once
+
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/result.h"
+#include "shim/client.h"
+
+namespace drupe::cli {
+
+struct CopyOptions {
+  bool archive = false;      ///< Keep user and group (to the host: only root can).
+  bool follow_link = false;  ///< Of the source itself; links inside are copied as links.
+};
+
+/// `source` on the host ("-": a tar stream on stdin, unpacked into the folder `target`) to `target` in the
+/// guest. Relative guest paths start at /.
+Status copy_to_guest(EventLoop& loop, ShimClient& client, const std::string& source,
+                     const std::string& target, const CopyOptions& options);
+/// `source` in the guest to `target` on the host ("-": a tar stream on stdout).
+Status copy_from_guest(EventLoop& loop, ShimClient& client, const std::string& source,
+                       const std::string& target, const CopyOptions& options);
+
+}  // namespace drupe::cli
