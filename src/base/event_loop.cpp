@@ -90,6 +90,8 @@ void EventLoop::run_deferred() {
 }
 
 Status EventLoop::run_once(Deadline deadline) {
+  // A deferred call may have been what the caller waits for, so after one there is no waiting.
+  if (!deferred_.empty()) deadline = Clock::now();
   run_deferred();
   if (!timers_.empty()) deadline = std::min(deadline, timers_.begin()->first);
   std::array<epoll_event, kMaxEvents> events{};
