@@ -204,6 +204,7 @@ class OpenAssembler {
   /// The payload of the next kData frame on kStdin; precondition: !complete(). More than is missing is an error.
   Status add(ByteView payload);
   [[nodiscard]] bool complete() const { return bytes_.size() == total_; }
+  [[nodiscard]] std::size_t total() const { return total_; }
   /// Precondition: complete().
   Result<OpenRequest> decode() const { return OpenRequest::decode(as_bytes(bytes_)); }
 

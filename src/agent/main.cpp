@@ -1,0 +1,50 @@
+// drupe-init: PID 1 of the guest. src/agent/README.md has the tour.
+#include <csignal>
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/boot.h"
+#include "agent/caps.h"
+#include "agent/cgroups.h"
+#include "agent/server.h"
+#include "agent/work.h"
+
+namespace drupe::agent {
+namespace {
+
+Status serve() {
+  mount_own_filesystems();
+  load_modules();
+  close_doors();
+  drop_bounding_capabilities();
+  // Its memory holds other streams' bytes; children between fork and exec inherit the mark.
+  ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  ::signal(SIGPIPE, SIG_IGN);
+  const rlimit files{1024 * 1024, 1024 * 1024};
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  DRUPE_ASSIGN(auto devices, find_devices());
+  if (auto up = loopback_up(); !up) say(up.error().message);
+  DRUPE_ASSIGN(auto cgroups, Cgroups::create());
+  DRUPE_ASSIGN(auto work, Work::create(cgroups));
+  DRUPE_ASSIGN(const auto loop, EventLoop::create());
+  Server server(*loop, std::move(cgroups), std::move(work), std::move(devices));
+  return server.run();
+}
+
+}  // namespace
+}  // namespace drupe::agent
+
+int main() {
+  using namespace drupe::agent;
+  if (::getpid() != 1) {
+    say("this program is the init of a guest and does nothing elsewhere");
+    return 64;
+  }
+  const auto served = serve();
+  say(served ? "the loop ended" : to_string(served.error()));
+  // The console has the reason; a machine that cannot serve ends rather than idles.
+  power_off();
+  return 1;
+}
