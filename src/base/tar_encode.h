@@ -17,16 +17,16 @@ struct TarExtent {
 };
 
 struct TarEntry {
-  std::string name;  ///< Bytes without NUL; a folder's name ends with '/' or gets one.
-  char type = 'f';   ///< f d l c b p as in find -type; h: hard link to the earlier entry `link`.
+  std::string name{};  ///< Bytes without NUL; a folder's name ends with '/' or gets one.
+  char type = 'f';     ///< f d l c b p as in find -type; h: hard link to the earlier entry `link`.
   std::uint32_t mode = 0, uid = 0, gid = 0;
   std::uint64_t size = 0;  ///< Of a regular file, holes included.
   std::int64_t mtime_ns = 0;
-  std::string link;  ///< Of l and h.
+  std::string link{};  ///< Of l and h.
   std::uint32_t device_major = 0, device_minor = 0;
   /// With `sparse`: ascending, not overlapping ranges within size; only their bytes follow the header.
   bool sparse = false;
-  std::vector<TarExtent> extents;
+  std::vector<TarExtent> extents{};
 };
 
 /// The header blocks of one entry: for a regular file its data (tar_data_size() bytes) and tar_padding()
