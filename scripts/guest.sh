@@ -18,7 +18,7 @@ init=${1:--}
 out=${2:-$here/../build/guest}
 # Load order: each module after those it depends on. ext4 and PVH are built into the kernel.
 modules=(virtio_ring virtio virtio_mmio virtio_blk failover net_failover virtio_net virtio_console
-         virtio_rng fuse overlay)
+         fuse overlay)
 
 die() { echo "guest.sh: $*" >&2; exit 1; }
 for tool in dpkg-deb lz4 cpio; do

@@ -1,11 +1,13 @@
 // What Drupe needs of a hypervisor: start a machine from nothing or from saved state, stop it, save it.
 //
-// A machine's memory is always a private mapping of read-only files, so no process that runs a guest can change what
-// another sandbox maps: `MemoryImage::base` (a sparse file whose offsets are RAM offsets; an empty sparse file for a
-// cold boot) and, over it, extents of at most one delta file. Its disk is a chain of read-only nodes under one
-// writable node. All of it comes as descriptors; the hypervisor process opens no path.
+// A machine's memory is always a private mapping of read-only files, so no process that runs a guest can
+// change what another sandbox maps: `MemoryImage::base` (a sparse file whose offsets are RAM offsets; an
+// empty sparse file for a cold boot) and, over it, extents of at most one delta file. Its disk is a chain of
+// read-only nodes under one writable node. All of it comes as descriptors; the hypervisor process opens no
+// path.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -31,12 +33,12 @@ enum class DiskFormat : std::uint8_t { kRaw, kQcow2 };
 
 /// One node of the disk's chain. Only the last is writable. Formats are named, never guessed.
 struct DiskNode {
-  UniqueFd fd;
+  UniqueFd fd;  ///< O_RDWR for the last node, O_RDONLY for the others: the driver refuses anything else.
   DiskFormat format = DiskFormat::kQcow2;
 };
 
-/// `length` bytes of guest RAM at `ram_offset`, stored in the delta file at `file_offset`. Page-aligned, sorted by
-/// ram_offset, not overlapping.
+/// `length` bytes of guest RAM at `ram_offset`, stored in the delta file at `file_offset`. Page-aligned,
+/// sorted by ram_offset, not overlapping.
 struct MemoryExtent {
   std::uint64_t ram_offset = 0;
   std::uint64_t file_offset = 0;
@@ -49,19 +51,20 @@ struct MemoryImage {
   std::vector<MemoryExtent> extents;  ///< Of `delta`.
 };
 
-/// Everything a machine starts from. `version` guards the meaning of saved state, see HypervisorInfo::state_key.
+/// Everything a machine starts from. `version` guards the meaning of saved state, see
+/// HypervisorInfo::state_key.
 struct LaunchSpec {
   MachineShape shape;
-  UniqueFd kernel;                          ///< Uncompressed vmlinux with a PVH note; also needed for a restore.
-  UniqueFd initramfs;                       ///< Newc cpio.
-  std::string command_line;                 ///< Added to what the driver itself needs.
+  UniqueFd kernel;           ///< Uncompressed vmlinux with a PVH note. Boot only; ignored at a restore.
+  UniqueFd initramfs;        ///< Newc cpio. Boot only.
+  std::string command_line;  ///< Added to what the driver itself needs.
   MemoryImage memory;
-  std::optional<UniqueFd> device_state;     ///< Present: restore. Absent: boot.
-  std::vector<DiskNode> disk;               ///< Bottom first.
-  std::uint64_t disk_bytes = 0;             ///< Size the guest sees; at least the top node's.
-  UniqueFd net;                             ///< AF_UNIX datagram socket that carries ethernet frames; the link starts down.
-  std::array<std::uint8_t, 6> mac{};        ///< Same for every machine of a snapshot key; the agent changes it in the guest.
-  std::vector<int> confined_extra_fds;      ///< Unused; reserved.
+  std::optional<UniqueFd> device_state;  ///< Present: restore. Absent: boot.
+  std::vector<DiskNode> disk;            ///< Bottom first.
+  std::uint64_t disk_bytes = 0;          ///< Size the guest sees; at least the top node's.
+  UniqueFd net;  ///< AF_UNIX datagram socket that carries ethernet frames; the link starts down.
+  std::array<std::uint8_t, 6>
+      mac{};  ///< Same for every machine of a snapshot key; the agent changes it in the guest.
 };
 
 /// What was saved. Extents are empty for SaveForm::kWhole.
@@ -71,28 +74,32 @@ struct SavedMemory {
 };
 
 enum class SaveForm : std::uint8_t {
-  kWhole,  ///< File offsets are RAM offsets: becomes a MemoryImage::base. Only for a machine whose base is empty.
+  kWhole,  ///< File offsets are RAM offsets: becomes a MemoryImage::base. Only for a machine whose base is
+           ///< empty.
   kDelta,  ///< All pages that differ from the base, packed.
 };
 
 /// How a machine ended.
 struct MachineEnd {
-  int wait_status = 0;        ///< Of the hypervisor process.
-  bool guest_reset = false;   ///< The guest asked for a reset or shutdown (QMP event), or panicked.
-  std::string reason;         ///< A sentence for a person.
+  int wait_status = 0;       ///< Of the hypervisor process.
+  bool guest_reset = false;  ///< The guest asked for a reset or shutdown (QMP event), or panicked.
+  std::string reason;        ///< A sentence for a person.
 };
 
-/// One running machine: owns the hypervisor process and reaps it. Used by the thread of its EventLoop. Destroying it
-/// kills the process and waits for it.
+/// One running machine: owns the hypervisor process and reaps it. Used by the thread of its EventLoop.
+/// Destroying it kills the process and waits for it.
 class Machine {
  public:
   virtual ~Machine() = default;
 
-  /// Host ends of the guest's two virtio-serial ports. Non-blocking stream sockets owned by the machine; valid for its life.
+  /// Host ends of the guest's two virtio-serial ports. Non-blocking stream sockets owned by the machine;
+  /// valid for its life.
   [[nodiscard]] virtual int control_fd() const = 0;
   [[nodiscard]] virtual int bulk_fd() const = 0;
   /// The last bytes of the serial console, at most 64 KiB, control characters included.
   [[nodiscard]] virtual std::string console_tail() const = 0;
+  /// What of the hypervisor process's confinement this host did not allow, in words; empty: full.
+  [[nodiscard]] virtual std::vector<std::string> confinement_missing() const { return {}; }
   /// Process id of the hypervisor, for statistics only.
   [[nodiscard]] virtual int pid() const = 0;
   /// Called once, from the loop, when the process has ended.
@@ -102,12 +109,15 @@ class Machine {
   virtual Status stop(Deadline deadline) = 0;
   /// Lets the vCPUs run on.
   virtual Status cont(Deadline deadline) = 0;
-  /// While stopped: writes device state and memory to the given files (opened for writing, empty). Nothing is fsynced. The machine
-  /// stays stopped and usable.
-  virtual Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) = 0;
-  /// While stopped: makes `top` (an empty qcow2 of the same size) the writable node; the old one becomes read-only and complete.
+  /// While stopped: writes device state and memory to the given files (opened for writing, empty). Nothing is
+  /// fsynced. The machine stays stopped and usable. The hypervisor process never holds either descriptor.
+  virtual Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form,
+                                   Deadline deadline) = 0;
+  /// While stopped: makes `top` (O_RDWR, an empty qcow2 of the same size) the writable node; the old one is
+  /// complete and no longer written by an honest hypervisor.
   virtual Status push_overlay(UniqueFd top, Deadline deadline) = 0;
-  /// Copies all overlay nodes above the image (the bottom node) into the top one and drops them; returns at once, `done` is called from the loop.
+  /// Copies all overlay nodes above the image (the bottom node) into the top one and drops them; returns at
+  /// once, `done` is called from the loop.
   virtual void flatten_disk(std::function<void(Status)> done) = 0;
   /// Grows the disk the guest sees.
   virtual Status grow_disk(std::uint64_t bytes, Deadline deadline) = 0;
@@ -118,20 +128,22 @@ class Machine {
 
 /// What this host can run, found by running it, not by looking at device nodes.
 struct HypervisorInfo {
-  std::string name;                       ///< "qemu"
+  std::string name;  ///< "qemu"
   std::string version;
   Accelerator accelerator = Accelerator::kTcg;
-  std::string state_key;                  ///< Saved state fits only where this is equal: binary digest, accelerator, CPU model and flags, device list version.
-  std::uint64_t tsc_khz = 0;              ///< Accepted within 0.1 %.
-  std::vector<std::string> confinement_missing;  ///< What of the helper's confinement this host does not allow; empty: full.
+  std::string state_key;      ///< Saved state fits only where this is equal: binary digest, accelerator, CPU
+                              ///< model and flags, device list version.
+  std::uint64_t tsc_khz = 0;  ///< Accepted within 0.1 %.
+  std::vector<std::string>
+      confinement_missing;  ///< What of the helper's confinement this host does not allow; empty: full.
 };
 
 class Hypervisor {
  public:
   virtual ~Hypervisor() = default;
   [[nodiscard]] virtual const HypervisorInfo& info() const = 0;
-  /// Starts the process and, for a boot, the guest; for a restore, loads the state and lets the guest run (order of
-  /// events: facts of qemu 7.2, see qemu/README.md). The loop runs nested until then or `deadline`.
+  /// Starts the process and, for a boot, the guest; for a restore, loads the state and lets the guest run
+  /// (order of events: facts of qemu 7.2, see qemu/README.md). The loop runs nested until then or `deadline`.
   /// On failure the process is gone and the error carries the console's tail.
   virtual Result<std::unique_ptr<Machine>> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) = 0;
 };
