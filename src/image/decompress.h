@@ -15,8 +15,8 @@ enum class Compression : std::uint8_t { kNone, kGzip, kZstd };
 struct DecompressLimits {
   std::uint64_t total = std::uint64_t{20} << 30;  ///< Bytes of output, at most.
   /// Output may be at most this many times the input, beyond `ratio_floor` bytes of output.
-  std::uint64_t ratio = 1100;
-  std::uint64_t ratio_floor = std::uint64_t{64} << 20;
+  std::uint64_t ratio = 200;
+  std::uint64_t ratio_floor = std::uint64_t{256} << 20;
 };
 
 /// Looks at the first bytes of `inner`, which is borrowed, and returns a source of the plain bytes; bytes that start

@@ -11,7 +11,7 @@
 
 namespace drupe {
 
-/// Incremental SHA-256 (OpenSSL). After hex() it must not be updated any more.
+/// Incremental SHA-256 (FIPS 180-4). After hex() it must not be updated any more.
 class Sha256 {
  public:
   Sha256();
