@@ -194,6 +194,7 @@ void put_work(Json& json, const SandboxRecord& record) {
   json["machine_id"] = from_bytes(record.machine_id);
   json["stop_signal"] = from_bytes(record.stop_signal);
   json["main"] = record.main ? json_of(*record.main) : Json(nullptr);
+  json["main_started"] = record.main_started;
   json["detached"] = record.detached;
   json["auto_remove"] = record.auto_remove;
   json["idle_timeout_ms"] = record.idle_timeout_ms;
@@ -209,6 +210,7 @@ void get_work(Fields& fields, SandboxRecord& record) {
   record.machine_id = fields.bytes("machine_id");
   record.stop_signal = fields.bytes("stop_signal");
   if (const Json* main = fields.object("main")) record.main = read_exec(*main, fields);
+  record.main_started = fields.flag("main_started");
   record.detached = fields.flag("detached");
   record.auto_remove = fields.flag("auto_remove");
   record.idle_timeout_ms = fields.unsigned_number("idle_timeout_ms", kU64);

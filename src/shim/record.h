@@ -74,6 +74,8 @@ struct SandboxRecord {
   std::optional<ExecOptions>
       main;  ///< Absent: idles. Secrets of `env` are the reason that the record is 0600.
 
+  bool main_started = false;  ///< In this life of the guest, pauses included.
+
   // How it lives.
   bool detached = false;
   bool auto_remove = false;

@@ -1,0 +1,71 @@
+// Starts a sandbox's machine by its record: boot or restore, markers, hello, identity, disk growth, thaw; a
+// restore that does not come to life in time is tried again with a new process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hypervisor/hypervisor.h"
+#include "shim/guest_link.h"
+#include "shim/record.h"
+#include "shim/spec.h"
+
+namespace drupe {
+
+/// A machine whose agent has confirmed everything.
+struct Launched {
+  std::unique_ptr<Machine> machine;
+  std::unique_ptr<GuestLink> link;
+  UniqueFd net_peer;  ///< Other end of the network interface; nobody reads it yet.
+};
+
+class Launcher {
+ public:
+  using Timings = std::vector<std::pair<std::string, double>>;
+  struct Options {
+    LaunchMode mode = LaunchMode::kBoot;
+    std::uint32_t retries = 1;  ///< Of a restore.
+    Deadline deadline;
+    /// Callbacks for the link of the machine that is kept; those of a failed attempt hear nothing.
+    GuestLink::Callbacks link_callbacks;
+  };
+  /// `dir` and `record` are borrowed. The record's disk chain gets a new writable node where the mode asks
+  /// for one, and machine_id and hostname are made up where they are missing; nothing is written to the
+  /// record's file.
+  Launcher(EventLoop& loop, Hypervisor& hypervisor, int dir, SandboxRecord& record)
+      : loop_(loop), hypervisor_(hypervisor), dir_(dir), record_(record) {}
+
+  Result<Launched> launch(Options options);
+  [[nodiscard]] const Timings& timings() const { return timings_; }
+
+ private:
+  Result<Launched> attempt(const Options& options, Deadline deadline);
+  Result<LaunchSpec> make_spec(const Options& options, UniqueFd& net_peer);
+  Status add_memory(LaunchSpec& spec, bool restore);
+  Status add_disk(LaunchSpec& spec, const Options& options);
+  Status set_up(const Options& options, Machine& machine, GuestLink& link, Deadline deadline);
+  void mark(const char* stage);
+
+  EventLoop& loop_;
+  Hypervisor& hypervisor_;
+  int dir_;
+  SandboxRecord& record_;
+  Timings timings_;
+  Clock::time_point begun_ = Clock::now();
+  bool fresh_top_ = false;          ///< The chain's last node is new: every attempt starts with it empty.
+  std::uint64_t device_bytes_ = 0;  ///< Size of the disk below the last node: what a restored guest knows.
+};
+
+/// Gives the guest its clock, randomness and names (kSetUp).
+Status send_identity(GuestLink& link, const SandboxRecord& record, bool new_identity, Deadline deadline);
+/// A random epoch; never 0 nor all ones.
+[[nodiscard]] std::uint64_t new_epoch();
+/// The last lines of a console for a message, without control characters.
+[[nodiscard]] std::string console_excerpt(const std::string& console);
+/// Size that the guest sees of a disk node.
+Result<std::uint64_t> disk_node_bytes(int fd, DiskFormat format);
+
+}  // namespace drupe

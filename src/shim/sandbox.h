@@ -1,0 +1,146 @@
+// One sandbox as its shim sees it: start, clients' requests, operations, timers, end. Single-threaded on one
+// event loop.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "hypervisor/hypervisor.h"
+#include "shim/client_hub.h"
+#include "shim/guest_link.h"
+#include "shim/launcher.h"
+#include "shim/main_command.h"
+#include "shim/messages.h"
+#include "shim/record.h"
+#include "shim/saver.h"
+#include "shim/spec.h"
+#include "shim/usage.h"
+
+namespace drupe {
+
+/// What main() gives a sandbox. Descriptors are borrowed and live as long as it.
+struct SandboxHost {
+  int dir = -1;   ///< The sandbox's directory, also the current one.
+  int lock = -1;  ///< Its locked lock file; -1: none (tests).
+  /// Takes from the process what it needs no more, once the machine runs. Returns what the host did not
+  /// allow.
+  std::function<Result<std::vector<std::string>>()> lock_down;
+  /// After an automatic removal has emptied the directory.
+  std::function<void()> remove_directory;
+};
+
+class Sandbox {
+ public:
+  Sandbox(EventLoop& loop, Hypervisor& hypervisor, SandboxHost host, ShimSpec spec, SandboxRecord record);
+  ~Sandbox();
+  Sandbox(const Sandbox&) = delete;
+  Sandbox& operator=(const Sandbox&) = delete;
+
+  /// Starts the machine (and saves it, for kMakeBase). On failure the record is as it was.
+  Status start();
+  [[nodiscard]] const Launcher::Timings& timings() const { return timings_; }
+  /// Serves until the sandbox has ended or was paused and everything about it is on disk. Precondition:
+  /// start() succeeded.
+  Status serve();
+  /// An orderly end from outside (SIGTERM).
+  void stop(EndCause cause, std::string text);
+  [[nodiscard]] ClientHub& hub() { return hub_; }
+
+ private:
+  enum class EndHow : std::uint8_t { kGraceful, kKill, kGone };
+  struct EndPlan {
+    EndCause cause = EndCause::kNone;
+    std::string text;
+    EndHow how = EndHow::kKill;
+    std::int32_t signal = 0;
+    std::uint32_t grace_ms = 0;
+  };
+  struct Operation {
+    ReplyFn reply;
+    std::function<Result<std::string>()> run;
+  };
+
+  // sandbox.cpp
+  GuestLink::Callbacks link_callbacks();
+  Status confine();
+  void adopt_machine(Launched launched);
+  Status become_running();
+  Status prepare_main();
+  void start_main();
+  void on_main_ended(const ExitFacts& facts);
+  void watch_owner(int pid);
+  void arm_lifetime();
+  void touch();
+  void write_record_or_log();
+
+  // sandbox_end.cpp
+  void request_end(EndPlan plan);
+  void finish();
+  void shut_down_guest(const EndPlan& plan);
+  void settle_cause(EndPlan& plan);
+  void part_from_clients(const Error& error);
+  void remove_everything();
+  void sweep();
+
+  // sandbox_requests.cpp
+  Result<std::unique_ptr<ClientSideStream>> open_stream(const ClientStreamRef& client, OpenRequest request);
+  void on_request(std::uint16_t kind, ByteView body, ReplyFn reply);
+  void on_shim_request(ShimRequest kind, ByteView body, const ReplyFn& reply);
+  void on_stop(ByteView body, const ReplyFn& reply);
+  Result<std::string> info() const;
+  Result<std::string> update(ByteView body);
+  Result<std::string> claim(ByteView body);
+  Result<std::string> grow_disk(ByteView body);
+  void run_operation(ReplyFn reply, std::function<Result<std::string>()> run);
+  void next_operation();
+
+  // sandbox_save.cpp
+  Result<std::string> pause();
+  void after_pause(Saver& saver);
+  Result<std::string> snapshot(ByteView body);
+  Status push_top(Saver& saver);
+  Status make_base();
+  void exercise();
+  SaveNames next_names();
+  void flatten_if_long();
+  Status wait_for_flatten();
+
+  EventLoop& loop_;
+  Hypervisor& hypervisor_;
+  SandboxHost host_;
+  ShimSpec spec_;
+  SandboxRecord record_;
+  Launcher::Timings timings_;
+  std::unique_ptr<Machine> machine_;
+  std::optional<MachineEnd> machine_end_;
+  UniqueFd net_peer_;
+  Usage usage_;
+  // Destroyed before the link, in this order: streams borrow the link and the main command.
+  std::unique_ptr<GuestLink> link_;
+  std::unique_ptr<MainCommand> main_;
+  ClientHub hub_;
+
+  std::string replaced_ram_file_;  ///< Of the base that a cold boot left behind.
+  UniqueFd owner_pidfd_;
+  std::deque<Operation> operations_;
+  bool operation_running_ = false;
+  bool flattening_ = false;
+  std::optional<EndPlan> end_plan_;
+  bool ending_ = false, kill_now_ = false, over_ = false;
+  std::vector<ReplyFn> waiters_, stoppers_;
+  std::optional<EventLoop::TimerId> lifetime_timer_, idle_timer_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+/// "SIGTERM", "TERM" or "15"; unknown: 15.
+[[nodiscard]] int signal_number(const std::string& name);
+[[nodiscard]] std::int64_t now_realtime_ns();
+
+}  // namespace drupe

@@ -1,0 +1,230 @@
+// Pause, snapshot for a fork, base snapshot, and shortening of the disk's chain. README.md says why each
+// order is safe.
+#include <algorithm>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "shim/sandbox.h"
+
+namespace drupe {
+namespace {
+
+constexpr std::chrono::seconds kPauseDeadline{60};
+constexpr std::chrono::seconds kBaseDeadline{120};
+constexpr std::chrono::seconds kFlattenWait{600};
+constexpr std::chrono::milliseconds kAnswerTaken{100};
+constexpr std::uint64_t kExerciseTimeoutMs = 60'000;
+constexpr std::size_t kLongChain = 8;
+
+// A command of kMakeBase whose output nobody wants.
+class Exercise final : public GuestStream {
+ public:
+  explicit Exercise(GuestLink& link) : link_(link) {}
+  ~Exercise() override { link_.reset(id_, "took too long"); }
+  Status run(EventLoop& loop, const std::string& line, std::size_t number) {
+    OpenRequest request;
+    request.exec.exec_id = "exercise-" + std::to_string(number);
+    request.exec.argv = {"/bin/sh", "-c", line};
+    request.exec.timeout_ms = kExerciseTimeoutMs;
+    DRUPE_ASSIGN(id_, link_.open(request.encode(), *this));
+    const auto limit = Clock::now() + std::chrono::milliseconds(2 * kExerciseTimeoutMs);
+    DRUPE_ASSIGN([[maybe_unused]] const bool done,
+                 loop.run_until([this] { return done_ || link_.broken(); }, limit));
+    return {};
+  }
+  void on_guest_frame(const Frame& frame) override {
+    if (frame.type == FrameType::kExit || frame.type == FrameType::kReset) done_ = true;
+    if (frame.type == FrameType::kData)
+      (void)link_.grant(id_, frame.channel, static_cast<std::uint32_t>(frame.payload.size()));
+  }
+
+ private:
+  GuestLink& link_;
+  std::uint32_t id_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace
+
+SaveNames Sandbox::next_names() {
+  const std::string number = std::to_string(record_.next_file++);
+  return {"delta-" + number, "extents-" + number, "state-" + number};
+}
+
+// --- pause
+// -------------------------------------------------------------------------------------------------------------
+
+Result<std::string> Sandbox::pause() {
+  const Deadline deadline = Clock::now() + kPauseDeadline;
+  auto saver = std::make_shared<Saver>(*machine_, *link_, host_.dir, next_names());
+  DRUPE_TRY(saver->sync(deadline));
+  hub_.pause_reading(true);
+  auto saved = saver->save(SaveForm::kDelta, deadline);
+  SandboxRecord paused = record_;
+  Status written;
+  // Its command ended or its owner went meanwhile: there is nothing to come back to.
+  if (saved && end_plan_) written = fail(ErrorCode::kInvalidState, "The sandbox is ending");
+  if (saved && written) {
+    paused.state = SandboxState::kPaused;
+    paused.saved = *saved;
+    paused.paused_ns = now_realtime_ns();
+    written = write_record(host_.dir, paused);
+  }
+  if (!saved || !written) {
+    if (saved && !saver->go_on(/*keep_files=*/false))
+      saved = fail(ErrorCode::kGuest, "The guest did not go on");
+    hub_.pause_reading(false);
+    if (saver->unusable())
+      request_end({EndCause::kVmLost, "A save failed and the guest did not go on", EndHow::kKill, 0, 0});
+    if (!saved) return std::unexpected(std::move(saved).error());
+    return std::unexpected(std::move(written).error());
+  }
+  record_ = std::move(paused);
+  // From here on the sandbox is paused, whatever happens. The rest runs after the answer has been queued.
+  ending_ = true;
+  loop_.defer([this, saver] { after_pause(*saver); });
+  return std::string();
+}
+
+void Sandbox::after_pause(Saver& saver) {
+  part_from_clients(
+      Error{ErrorCode::kInvalidState, "The sandbox was paused", "Resume it with `drupe resume`.", 0});
+  hub_.drain(kAnswerTaken);
+  machine_->kill();
+  machine_.reset();
+  // Whoever resumes it need not wait until the files are durable; being durable is noted only if nobody has.
+  if (host_.lock >= 0) ::flock(host_.lock, LOCK_UN);
+  if (auto durable = saver.make_durable({record_.disk_chain.back(), kRecordFile}); !durable) {
+    log(LogLevel::kInfo, "The saved memory is not durable: " + durable.error().message);
+  } else if (host_.lock < 0 || ::flock(host_.lock, LOCK_EX | LOCK_NB) == 0) {
+    const auto now = read_record(host_.dir);
+    if (now && now->state == SandboxState::kPaused && now->saved &&
+        now->saved->epoch == record_.saved->epoch) {
+      record_ = *now;
+      record_.saved->durable = true;
+      if (auto written = write_record(host_.dir, record_, Sync::kYes); !written)
+        log(LogLevel::kWarning, written.error().message);
+    }
+  }
+  over_ = true;
+}
+
+// --- snapshot for forks
+// --------------------------------------------------------------------------------------------------
+
+Result<std::string> Sandbox::snapshot(ByteView body) {
+  DRUPE_ASSIGN(const SnapshotRequest request, SnapshotRequest::decode(body));
+  const Deadline deadline = Clock::now() + std::chrono::milliseconds(request.deadline_ms);
+  DRUPE_TRY(wait_for_flatten());
+  Saver saver(*machine_, *link_, host_.dir, next_names());
+  DRUPE_TRY(saver.sync(deadline));
+  hub_.pause_reading(true);
+  SnapshotReply reply;
+  Status done;
+  if (auto saved = saver.save(SaveForm::kDelta, deadline)) {
+    reply.saved = std::move(*saved);
+    reply.disk_chain = record_.disk_chain;
+    done = push_top(saver);
+    auto went_on = saver.go_on(/*keep_files=*/done.has_value());
+    if (done) done = std::move(went_on);
+  } else {
+    done = std::unexpected(std::move(saved).error());
+  }
+  hub_.pause_reading(false);
+  reply.stopped_ms = saver.stopped_ms();
+  if (saver.unusable())
+    request_end({EndCause::kVmLost, "A save failed and the guest did not go on", EndHow::kKill, 0, 0});
+  if (!done) return std::unexpected(std::move(done).error());
+  flatten_if_long();
+  return reply.encode();
+}
+
+// The record names the new node before the machine writes to it, and an empty node over the old one reads as
+// the old one: so the record matches the disk at every moment, whether the machine has switched or not.
+Status Sandbox::push_top(Saver&) {
+  const std::string name = "disk-" + std::to_string(record_.next_file++) + ".qcow2";
+  DRUPE_ASSIGN(UniqueFd top, open_at(host_.dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW));
+  SandboxRecord before = record_;
+  record_.disk_chain.push_back(name);
+  auto done = write_empty_qcow2(top.get(), record_.disk_bytes);
+  if (done) done = write_record(host_.dir, record_);
+  if (done) done = machine_->push_overlay(std::move(top), Clock::now() + kPauseDeadline);
+  if (done) return {};
+  before.next_file = record_.next_file;
+  record_ = std::move(before);
+  if (auto reverted = write_record(host_.dir, record_); !reverted) {
+    // The record still names the empty node, which is harmless as long as it is there.
+    log(LogLevel::kError, "The record cannot be put back: " + reverted.error().message);
+    record_.disk_chain.push_back(name);
+    return done;
+  }
+  ::unlinkat(host_.dir, name.c_str(), 0);
+  return done;
+}
+
+// --- disk chain
+// --------------------------------------------------------------------------------------------------------
+
+void Sandbox::flatten_if_long() {
+  if (flattening_ || ending_ || over_ || !machine_ || record_.disk_chain.size() <= kLongChain) return;
+  flattening_ = true;
+  machine_->flatten_disk([this, alive = alive_, chain = record_.disk_chain](const Status& done) {
+    if (!*alive) return;
+    flattening_ = false;
+    if (!done) return log(LogLevel::kWarning, "Flattening the disk failed: " + done.error().message);
+    if (over_ || record_.disk_chain != chain) return;
+    SandboxRecord flat = record_;
+    flat.disk_chain = {chain.front(), chain.back()};
+    // Until the record is replaced the long chain is as true as the short one: the top node has everything.
+    if (auto written = write_record(host_.dir, flat); !written)
+      return log(LogLevel::kWarning, written.error().message);
+    record_ = std::move(flat);
+    for (std::size_t i = 1; i + 1 < chain.size(); ++i) ::unlinkat(host_.dir, chain[i].c_str(), 0);
+  });
+}
+
+Status Sandbox::wait_for_flatten() {
+  DRUPE_ASSIGN(const bool done, loop_.run_until([this] { return !flattening_ || link_->broken(); },
+                                                Clock::now() + kFlattenWait));
+  if (!done)
+    return fail(ErrorCode::kBusy, "The sandbox's disk is being put in order", "Try again in a minute.");
+  return {};
+}
+
+// --- base snapshot
+// -----------------------------------------------------------------------------------------------------
+
+void Sandbox::exercise() {
+  std::size_t number = 0;
+  for (const auto& line : spec_.exercise) {
+    Exercise command(*link_);
+    if (auto ran = command.run(loop_, line, number++); !ran)
+      log(LogLevel::kInfo, "An exercise of the base snapshot failed: " + ran.error().message);
+  }
+}
+
+Status Sandbox::make_base() {
+  operation_running_ = true;  // A machine that is lost meanwhile is noticed by the steps themselves.
+  exercise();
+  const Deadline deadline = Clock::now() + kBaseDeadline;
+  Saver saver(*machine_, *link_, host_.dir, {kBaseRamFile, {}, kBaseStateFile});
+  DRUPE_TRY(saver.sync(deadline));
+  DRUPE_ASSIGN(const SavedState saved, saver.save(SaveForm::kWhole, deadline));
+  timings_.emplace_back("saved", timings_.empty() ? 0 : timings_.back().second + saver.stopped_ms());
+  machine_->kill();
+  machine_.reset();
+  record_.state = SandboxState::kPaused;
+  record_.base_ram_file = kBaseRamFile;
+  record_.saved = saved;
+  record_.saved->durable = true;
+  DRUPE_TRY(saver.make_durable({record_.disk_chain.back()}));
+  DRUPE_TRY(write_record(host_.dir, record_, Sync::kYes));
+  over_ = true;
+  return {};
+}
+
+}  // namespace drupe

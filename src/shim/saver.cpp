@@ -1,0 +1,92 @@
+#include "shim/saver.h"
+
+#include <cerrno>
+
+#include <fcntl.h>
+
+#include "base/files.h"
+#include "base/log.h"
+
+namespace drupe {
+namespace {
+
+// User work and file systems come to a standstill in a moment, since everything was flushed before; a save
+// that takes longer fails and the sandbox goes on.
+constexpr std::chrono::milliseconds kFreezeDeadline{1000};
+// For the agent's answer, on a machine that is overloaded.
+constexpr std::chrono::seconds kAnswerGrace{10};
+constexpr std::chrono::seconds kGoOnDeadline{30};
+
+}  // namespace
+
+Status Saver::sync(Deadline deadline) {
+  DRUPE_TRY(link_.call(RequestKind::kSync, {}, deadline));
+  return {};
+}
+
+Result<SavedState> Saver::save(SaveForm form, Deadline deadline) {
+  DRUPE_TRY(link_.freeze(kFreezeDeadline, Clock::now() + kFreezeDeadline + kAnswerGrace));
+  frozen_ = true;
+  stopped_at_ = Clock::now();
+  auto saved = write_files(form, deadline);
+  if (saved) return saved;
+  if (auto undone = go_on(/*keep_files=*/false); !undone)
+    log(LogLevel::kError, "The guest did not go on after a failed save: " + undone.error().message);
+  return saved;
+}
+
+Result<SavedState> Saver::write_files(SaveForm form, Deadline deadline) {
+  constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+  DRUPE_ASSIGN(UniqueFd device_state, open_at(dir_, names_.device_state, kNew));
+  DRUPE_ASSIGN(const UniqueFd memory, open_at(dir_, names_.memory, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW));
+  DRUPE_TRY(machine_.stop(deadline));
+  stopped_ = true;
+  DRUPE_ASSIGN(const SavedMemory written,
+               machine_.save(std::move(device_state), memory.get(), form, deadline));
+  SavedState saved;
+  saved.device_state_file = names_.device_state;
+  saved.epoch = link_.epoch();
+  if (form == SaveForm::kWhole) return saved;
+  saved.delta_file = names_.memory;
+  saved.extents_file = names_.extents;
+  DRUPE_ASSIGN(const UniqueFd extents, open_at(dir_, names_.extents, kNew));
+  DRUPE_TRY(write_all(extents.get(), encode_extents(written.extents)));
+  return saved;
+}
+
+Status Saver::go_on(bool keep_files) {
+  const Deadline deadline = Clock::now() + kGoOnDeadline;
+  if (!keep_files) remove_files();
+  unusable_ = true;
+  if (stopped_) DRUPE_TRY(machine_.cont(deadline));
+  stopped_ = false;
+  went_on_at_ = Clock::now();
+  if (frozen_) DRUPE_TRY(link_.thaw(deadline));
+  frozen_ = false;
+  unusable_ = false;
+  return {};
+}
+
+double Saver::stopped_ms() const {
+  const auto end = went_on_at_ == Clock::time_point{} ? Clock::now() : went_on_at_;
+  return std::chrono::duration<double, std::milli>(end - stopped_at_).count();
+}
+
+void Saver::remove_files() {
+  for (const auto& name : {names_.memory, names_.extents, names_.device_state})
+    ::unlinkat(dir_, name.c_str(), 0);
+}
+
+Status Saver::make_durable(const std::vector<std::string>& others) {
+  std::vector<std::string> names = others;
+  names.insert(names.end(), {names_.memory, names_.extents, names_.device_state});
+  for (const auto& name : names) {
+    if (name.empty()) continue;
+    DRUPE_ASSIGN(const UniqueFd file, open_at(dir_, name, O_RDONLY | O_NOFOLLOW));
+    if (::fsync(file.get()) != 0) return fail_sys("Flushing " + name + " failed", errno);
+  }
+  if (::fsync(dir_) != 0) return fail_sys("Flushing the sandbox's directory failed", errno);
+  return {};
+}
+
+}  // namespace drupe
