@@ -9,6 +9,7 @@ namespace drupe {
 namespace {
 
 constexpr std::uint64_t kMaxFile = std::uint64_t{1} << 62;
+constexpr std::string_view kXattrPrefix = "SCHILY.xattr.";
 
 std::unexpected<Error> malformed(std::string_view what) {
   return fail(ErrorCode::kIntegrity, "The tar stream is malformed: " + std::string(what));
@@ -252,7 +253,9 @@ Status TarDecoder::take_header(std::string_view block) {
 }
 
 Status TarDecoder::begin_metadata(char kind, std::uint64_t size) {
-  if (size > limits_.metadata)
+  // Several headers before one entry add up, or a stream of nothing else would fill the memory.
+  if (kind == 'x') local_size_ += static_cast<std::size_t>(std::min<std::uint64_t>(size, kMaxFile));
+  if (size > limits_.metadata || local_size_ > limits_.metadata)
     return fail(ErrorCode::kLimit, "An extended header of the tar stream is too large");
   metadata_kind_ = kind;
   metadata_.clear();
@@ -291,10 +294,12 @@ Status TarDecoder::read_pax(Records& into) {
     std::string key(record.substr(0, equals));
     const std::string_view value = record.substr(equals + 1);
     // pax 0.0 tells a sparse map by repeating two keys; they are put into 0.1's form.
+    const bool local = &into == &local_;
     if (key == "GNU.sparse.offset" || key == "GNU.sparse.numbytes") {
+      if (!local) return malformed("a global header has a sparse map");
       std::string& map = into["GNU.sparse.map"];
       map += (map.empty() ? "" : ",") + std::string(value);
-    } else if (is_known_record(key)) {
+    } else if (is_known_record(key) || (local && key.starts_with(kXattrPrefix))) {
       into[std::move(key)] = value;
     }
     rest.remove_prefix(length);
@@ -327,6 +332,9 @@ Status TarDecoder::apply_records() {
   if (const auto* value = find("mtime")) {
     DRUPE_ASSIGN(entry_.mtime_ns, time_value(*value));
   }
+  for (auto at = local_.lower_bound(kXattrPrefix); at != local_.end() && at->first.starts_with(kXattrPrefix);
+       ++at)
+    entry_.xattrs.emplace(at->first.substr(kXattrPrefix.size()), at->second);
   const auto* real_size = find("GNU.sparse.realsize");
   if (real_size == nullptr) real_size = find("GNU.sparse.size");
   if (real_size != nullptr && entry_.type == 'f') {
@@ -408,6 +416,7 @@ Status TarDecoder::begin_entry() {
   if (entry_.name.find('\0') != std::string::npos || entry_.link.find('\0') != std::string::npos)
     return malformed("a name holds a zero byte");
   local_.clear();
+  local_size_ = 0;
   long_name_.reset();
   long_link_.reset();
   extent_ = 0;

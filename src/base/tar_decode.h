@@ -16,7 +16,7 @@
 namespace drupe {
 
 struct TarDecodeLimits {
-  std::size_t metadata = std::size_t{1} << 20;  ///< Bytes of one extended header or long name.
+  std::size_t metadata = std::size_t{1} << 20;  ///< Bytes of the extended headers of one entry, or a long name.
   std::size_t extents = 1 << 20;                ///< Of one sparse file.
 };
 
@@ -69,6 +69,7 @@ class TarDecoder {
   std::uint64_t metadata_left_ = 0;  ///< With padding.
   std::uint64_t metadata_size_ = 0;
   Records global_, local_;
+  std::size_t local_size_ = 0;  ///< Bytes of the headers that made local_.
   std::optional<std::string> long_name_, long_link_;
 
   TarEntry entry_;

@@ -108,6 +108,26 @@ TEST(TarDecode, LimitsHold) {
   EXPECT_EQ(decode(encode_tar_entry(holes), 512, {.extents = 10}).error().code, ErrorCode::kLimit);
 }
 
+TEST(TarDecode, ExtendedAttributesAreBytesOfTheirEntryOnly) {
+  const std::string value("\0=\n\xff", 4);
+  const auto seen = decode(encode_tar_entry({.name = "a", .xattrs = {{"user.x", value}, {"user.y", ""}}}) +
+                           encode_tar_entry({.name = "b"}));
+  ASSERT_TRUE(seen) << to_string(seen.error());
+  EXPECT_EQ((*seen)[0].entry.xattrs.at("user.x"), value);
+  EXPECT_EQ((*seen)[0].entry.xattrs.at("user.y"), "");
+  EXPECT_TRUE((*seen)[1].entry.xattrs.empty());
+}
+
+TEST(TarDecode, HeadersWithoutAnEntryDoNotPileUp) {
+  std::string bytes;
+  for (int i = 0; i < 10; ++i) {
+    const std::string both =
+        encode_tar_entry({.name = "a", .xattrs = {{"user." + std::to_string(i), std::string(600, 'v')}}});
+    bytes += both.substr(0, both.size() - kTarBlock);
+  }
+  EXPECT_EQ(decode(bytes, 512, {.metadata = 4000}).error().code, ErrorCode::kLimit);
+}
+
 TEST(TarDecode, SparseMapsMustFitTheirFile) {
   EXPECT_FALSE(decode(with_data({.name = "s", .size = 10, .sparse = true, .extents = {{5, 6}}}, "abcdef")));
   EXPECT_FALSE(

@@ -122,6 +122,7 @@ std::string pax_records(const TarEntry& entry, const std::string& name, std::uin
   const bool plain_time = entry.mtime_ns >= 0 && entry.mtime_ns % kGiga == 0 &&
                           static_cast<std::uint64_t>(entry.mtime_ns / kGiga) < octal_limit(kMtime);
   if (!plain_time) add_record(records, "mtime", seconds_text(entry.mtime_ns));
+  for (const auto& [key, value] : entry.xattrs) add_record(records, "SCHILY.xattr." + key, value);
   return records;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct TarEntry {
   /// With `sparse`: ascending, not overlapping ranges within size; only their bytes follow the header.
   bool sparse = false;
   std::vector<TarExtent> extents{};
+  /// Extended attributes, values are bytes (pax records SCHILY.xattr.*).
+  std::map<std::string, std::string> xattrs{};
 };
 
 /// The header blocks of one entry: for a regular file its data (tar_data_size() bytes) and tar_padding()
