@@ -1,0 +1,334 @@
+// A real shim with a real guest: start, commands, end; pause, resume, fork; kills.
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/log_file.h"
+#include "shim/testing/shim_process.h"
+
+namespace drupe {
+namespace {
+
+using testing::GuestAssets;
+using ::testing::HasSubstr;
+using testing::ShimProcess;
+
+constexpr auto kPause = static_cast<std::uint16_t>(ShimRequest::kPause);
+constexpr auto kStop = static_cast<std::uint16_t>(ShimRequest::kStop);
+constexpr auto kSnapshot = static_cast<std::uint16_t>(ShimRequest::kSnapshot);
+constexpr auto kInfo = static_cast<std::uint16_t>(ShimRequest::kInfo);
+
+Deadline soon() {
+  return Clock::now() + std::chrono::seconds(60);
+}
+
+class ShimGuest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (!GuestAssets::unavailable().empty()) return;
+    loop_ = EventLoop::create().value().release();
+  }
+  void SetUp() override {
+    if (const std::string why = GuestAssets::unavailable(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  // The base snapshot that most tests start from, made by the first that needs it.
+  static ShimProcess& base() {
+    static ShimProcess* made = [] {
+      auto shim = ShimProcess::create(*loop_);
+      EXPECT_TRUE(shim);
+      (*shim)->record.disk_chain.emplace_back(kBaseDiskFile);
+      (*shim)->spec.exercise = {"true", "echo warm", "exit 3"};
+      const auto status = (*shim)->start(LaunchMode::kMakeBase);
+      EXPECT_TRUE(status) << status.error().message;
+      EXPECT_FALSE(status->error) << status->error->message;
+      EXPECT_EQ((*shim)->wait().value_or(-1), 0);
+      return shim->release();
+    }();
+    return *made;
+  }
+
+  static std::unique_ptr<ShimProcess> from_base(const std::vector<std::string>& main = {}) {
+    auto shim = ShimProcess::create(*loop_);
+    EXPECT_TRUE(shim);
+    EXPECT_TRUE((*shim)->use_base(base()));
+    if (!main.empty()) {
+      (*shim)->record.main.emplace();
+      (*shim)->record.main->exec_id = "main";
+      (*shim)->record.main->argv = main;
+    }
+    return std::move(*shim);
+  }
+  static void must_start(ShimProcess& shim, LaunchMode mode) {
+    const auto status = shim.start(mode);
+    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_FALSE(status->error) << status->error->message;
+    for (const auto& [stage, ms] : status->timings) RecordProperty(stage, std::to_string(ms));
+  }
+
+  static EventLoop* loop_;
+};
+EventLoop* ShimGuest::loop_ = nullptr;
+
+TEST_F(ShimGuest, BootsRunsCommandsAndStops) {
+  auto shim = ShimProcess::create(*loop_);
+  ASSERT_TRUE(shim);
+  must_start(**shim, LaunchMode::kBoot);
+  EXPECT_TRUE((*shim)->alive());
+  EXPECT_EQ((*shim)->read()->state, SandboxState::kRunning);
+  auto client = (*shim)->connect();
+  ASSERT_TRUE(client) << client.error().message;
+  const auto ran = (*shim)->shell(**client, "echo out; echo err >&2; hostname; exit 7");
+  ASSERT_TRUE(ran) << ran.error().message;
+  EXPECT_EQ(ran->facts.exit_code, 7);
+  EXPECT_EQ(ran->out, "out\ntester\n");
+  EXPECT_EQ(ran->err, "err\n");
+  ASSERT_TRUE((*shim)->shell(**client, "echo kept > /kept; sync"));
+  ASSERT_TRUE((*client)->call(kStop, StopRequest{}.encode(), soon()));
+  EXPECT_EQ((*shim)->wait().value_or(-1), 0);
+  const auto record = (*shim)->read();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->state, SandboxState::kExited);
+  EXPECT_EQ(record->cause, EndCause::kStopped);
+  EXPECT_FALSE((*shim)->has(kSocketFile));
+
+  (*shim)->record = *record;
+  must_start(**shim, LaunchMode::kBoot);
+  client = (*shim)->connect();
+  ASSERT_TRUE(client);
+  EXPECT_EQ((*shim)->shell(**client, "cat /kept")->out, "kept\n");
+}
+
+TEST_F(ShimGuest, StartsFromABaseWithAnIdentityOfItsOwn) {
+  auto one = from_base();
+  auto two = from_base();
+  one->record.hostname = "one";
+  must_start(*one, LaunchMode::kFromBase);
+  must_start(*two, LaunchMode::kFromBase);
+  auto first = one->connect();
+  auto second = two->connect();
+  ASSERT_TRUE(first && second);
+  const std::string line =
+      "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 8 /dev/urandom | od -An -tx1";
+  const auto a = one->shell(**first, line);
+  const auto b = two->shell(**second, line);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(a->out.substr(0, 4), "one\n");
+  EXPECT_EQ(b->out.substr(0, 7), "tester\n");
+  EXPECT_NE(a->out.substr(4), b->out.substr(7));
+  EXPECT_FALSE(one->read()->saved);
+  EXPECT_FALSE(one->has(kBaseStateFile));
+}
+
+TEST_F(ShimGuest, TheMainCommandIsLoggedAndEndsTheSandbox) {
+  auto shim = from_base({"/bin/sh", "-c", "echo hello; echo bad >&2; exit 5"});
+  must_start(*shim, LaunchMode::kFromBase);
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  const auto record = shim->read();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->state, SandboxState::kExited);
+  EXPECT_EQ(record->cause, EndCause::kFinished);
+  ASSERT_TRUE(record->main_exit);
+  EXPECT_EQ(record->main_exit->exit_code, 5);
+  std::uint64_t offset = 0;
+  std::string out;
+  ASSERT_TRUE(read_log(shim->dir(), offset, [&](std::int64_t, Channel channel, std::string_view bytes) {
+    out += channel == Channel::kStdout ? "o:" : "e:";
+    out += bytes;
+    return true;
+  }));
+  EXPECT_THAT(out, HasSubstr("o:hello\n"));
+  EXPECT_THAT(out, HasSubstr("e:bad\n"));
+}
+
+struct Attached {
+  std::string out;
+  std::optional<ExitFacts> facts;
+  std::optional<Error> error;
+  [[nodiscard]] bool ended() const { return facts || error; }
+};
+
+ShimClient::StreamId attach(ShimClient& client, Attached& into, bool with_stdin = false) {
+  OpenRequest request;
+  request.kind = OpenKind::kAttach;
+  request.exec.exec_id = "main";
+  request.exec.stdin_open = with_stdin;
+  StreamHandler handler;
+  handler.on_data = [&into](Channel, std::string_view bytes) { into.out += bytes; };
+  handler.on_exit = [&into](const ExitFacts& facts) { into.facts = facts; };
+  handler.on_error = [&into](const Error& error) { into.error = error; };
+  return client.open(request, std::move(handler)).value_or(0);
+}
+
+TEST_F(ShimGuest, AForegroundCommandWaitsForItsClientAndRemovesEverything) {
+  auto shim = from_base({"/bin/sh", "-c", "read line; echo got $line; exit 9"});
+  shim->record.main->stdin_open = true;
+  shim->record.auto_remove = true;
+  shim->spec.start_main_on_attach = true;
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  Attached main;
+  const auto stream = attach(**client, main, true);
+  EXPECT_EQ((*client)->write(stream, "it\n"), 3U);
+  ASSERT_TRUE(*loop_->run_until([&] { return main.ended(); }, soon()));
+  ASSERT_TRUE(main.facts) << main.error->message;
+  EXPECT_EQ(main.facts->exit_code, 9);
+  EXPECT_EQ(main.out, "got it\n");
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  EXPECT_FALSE(shim->has(kRecordFile));
+  EXPECT_NE(::access(shim->path().c_str(), F_OK), 0) << "the directory itself stayed";
+}
+
+TEST_F(ShimGuest, PausesAndResumesWithItsProcesses) {
+  auto shim = from_base({"/bin/sh", "-c", "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done"});
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(shim->shell(
+      **client,
+      "echo on-disk > /file; echo tmp > /tmp/file; head -c 8 /dev/urandom | od -An -tx1 > /dev/shm/secret"));
+  Attached main;
+  attach(**client, main);
+  ASSERT_TRUE(*loop_->run_until([&] { return main.out.size() > 4; }, soon()));
+  const auto paused = (*client)->call(kPause, {}, soon());
+  ASSERT_TRUE(paused) << paused.error().message;
+  EXPECT_EQ(shim->read()->state, SandboxState::kPaused);
+  ASSERT_TRUE(*loop_->run_until([&] { return main.ended(); }, soon()));
+  ASSERT_TRUE(main.error);
+  EXPECT_EQ(main.error->code, ErrorCode::kInvalidState);
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  const auto record = shim->read();
+  ASSERT_TRUE(record && record->saved);
+  EXPECT_TRUE(record->saved->durable);
+
+  for (int round = 0; round < 2; ++round) {
+    shim->record = *shim->read();
+    must_start(*shim, LaunchMode::kResume);
+    client = shim->connect();
+    ASSERT_TRUE(client);
+    EXPECT_EQ(shim->shell(**client, "cat /file /tmp/file")->out, "on-disk\ntmp\n");
+    Attached again;
+    attach(**client, again);
+    ASSERT_TRUE(*loop_->run_until([&] { return again.out.size() > 4 || again.ended(); }, soon()));
+    EXPECT_FALSE(again.ended());
+    const auto date = shim->shell(**client, "date +%s");
+    EXPECT_NEAR(std::stod(date->out), static_cast<double>(::time(nullptr)), 2);
+    ASSERT_TRUE((*client)->call(kPause, {}, soon()));
+    EXPECT_EQ(shim->wait().value_or(-1), 0);
+  }
+}
+
+TEST_F(ShimGuest, ASnapshotLeavesTheParentRunningAndChildrenShareNothing) {
+  auto parent = from_base({"/bin/sh", "-c", "while true; do echo tick; sleep 0.05; done"});
+  must_start(*parent, LaunchMode::kFromBase);
+  auto client = parent->connect();
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(parent->shell(**client, "echo before > /file"));
+  Attached main;
+  attach(**client, main);
+  const auto bytes = (*client)->call(kSnapshot, SnapshotRequest{}.encode(), soon());
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  const auto reply = SnapshotReply::decode(as_bytes(*bytes));
+  ASSERT_TRUE(reply);
+  RecordProperty("stopped_ms", std::to_string(reply->stopped_ms));
+  EXPECT_FALSE(main.ended());
+  EXPECT_EQ(parent->read()->disk_chain.size(), reply->disk_chain.size() + 1);
+
+  auto child = ShimProcess::create(*loop_);
+  ASSERT_TRUE(child);
+  for (const auto& name : reply->disk_chain) ASSERT_TRUE((*child)->link_from(*parent, name));
+  for (const auto& name : {reply->saved.delta_file, reply->saved.extents_file, reply->saved.device_state_file,
+                           parent->record.base_ram_file})
+    ASSERT_TRUE((*child)->link_from(*parent, name));
+  const auto own = (*child)->record;
+  (*child)->record = *parent->read();
+  (*child)->record.id = own.id;
+  (*child)->record.machine_id.clear();
+  (*child)->record.hostname = "child";
+  (*child)->record.state = SandboxState::kPaused;
+  (*child)->record.saved = reply->saved;
+  (*child)->record.disk_chain = reply->disk_chain;
+  (*child)->record.disk_chain.push_back("disk-900.qcow2");
+  must_start(**child, LaunchMode::kForkChild);
+  auto child_client = (*child)->connect();
+  ASSERT_TRUE(child_client);
+  EXPECT_EQ((*child)->shell(**child_client, "cat /file; echo child > /file; hostname")->out,
+            "before\nchild\n");
+  EXPECT_EQ(parent->shell(**client, "cat /file; echo parent > /file; hostname")->out, "before\ntester\n");
+  EXPECT_EQ((*child)->shell(**child_client, "cat /file")->out, "child\n");
+  const std::size_t had = main.out.size();
+  ASSERT_TRUE(*loop_->run_until([&] { return main.out.size() > had + 20 || main.ended(); }, soon()));
+  EXPECT_FALSE(main.ended());
+  Attached child_main;
+  attach(**child_client, child_main);
+  ASSERT_TRUE(*loop_->run_until([&] { return child_main.out.size() > 20 || child_main.ended(); }, soon()));
+  EXPECT_FALSE(child_main.ended());
+}
+
+int hypervisor_pid(ShimClient& client) {
+  const auto bytes = client.call(kInfo, {}, soon());
+  EXPECT_TRUE(bytes);
+  const auto info = ShimInfo::decode(as_bytes(*bytes));
+  EXPECT_TRUE(info);
+  return info->hypervisor_pid;
+}
+
+TEST_F(ShimGuest, AKilledHypervisorIsReportedAndTheDiskStartsAgain) {
+  auto shim = from_base();
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(shim->shell(**client, "echo kept > /kept; sync"));
+  ASSERT_EQ(::kill(hypervisor_pid(**client), SIGKILL), 0);
+  const auto ran = shim->shell(**client, "sleep 60");
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(ran.error().code, ErrorCode::kVmLost);
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  EXPECT_EQ(shim->read()->cause, EndCause::kVmLost);
+  shim->record = *shim->read();
+  must_start(*shim, LaunchMode::kBoot);
+  client = shim->connect();
+  ASSERT_TRUE(client);
+  EXPECT_EQ(shim->shell(**client, "cat /kept")->out, "kept\n");
+}
+
+TEST_F(ShimGuest, AKilledShimTakesItsHypervisorAlong) {
+  auto shim = from_base();
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  const int pid = hypervisor_pid(**client);
+  const UniqueFd hypervisor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  ASSERT_TRUE(hypervisor.valid());
+  shim->kill(SIGKILL);
+  ASSERT_TRUE(shim->wait());
+  pollfd ended{hypervisor.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 5000), 1) << "the hypervisor outlived its shim";
+  EXPECT_FALSE(shim->alive());
+}
+
+TEST_F(ShimGuest, SigtermIsAnOrderlyStop) {
+  auto shim = from_base();
+  must_start(*shim, LaunchMode::kFromBase);
+  shim->kill(SIGTERM);
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  EXPECT_EQ(shim->read()->cause, EndCause::kStopped);
+}
+
+TEST_F(ShimGuest, AGuestThatPowersOffIsNotAFault) {
+  auto shim = from_base();
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  (void)shim->shell(**client, "kill -9 1; sleep 30");
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  EXPECT_EQ(shim->read()->cause, EndCause::kGuestEnded);
+}
+
+}  // namespace
+}  // namespace drupe
