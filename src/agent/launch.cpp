@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include <fcntl.h>
-#include <grp.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,7 +19,6 @@ namespace drupe::agent {
 namespace {
 
 constexpr std::string_view kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-constexpr std::size_t kMaxAccounts = 4 * 1024 * 1024;
 constexpr rlim_t kOpenFilesSoft = 1024 * 1024;
 constexpr int kKept = 3;
 
@@ -49,15 +47,6 @@ std::unexpected<Error> cannot_run(const std::string& program, int err) {
     error.code = ErrorCode::kLimit;
   }
   return std::unexpected(std::move(error));
-}
-
-/// The image's account file; a missing one is empty, and a FIFO or device in its place is not read.
-std::string account_file(const char* path) {
-  auto fd = open_at(AT_FDCWD, path, O_RDONLY | O_NONBLOCK);
-  struct stat info{};
-  if (!fd || ::fstat(fd->get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
-  auto bytes = read_all(fd->get(), kMaxAccounts);
-  return bytes ? *std::move(bytes) : std::string();
 }
 
 class Environment {
@@ -123,15 +112,6 @@ Status apply_limits(const ExecOptions& options) {
       return fail_errno(ErrorCode::kInvalidArgument,
                         "Setting the resource limit " + std::to_string(limit.resource) + " failed", errno);
   }
-  return {};
-}
-
-Status become(const UserIds& user) {
-  std::vector<gid_t> groups(user.groups.begin(), user.groups.end());
-  if (user.groups.empty()) groups.push_back(user.gid);
-  if (::setgroups(groups.size(), groups.data()) != 0 || ::setresgid(user.gid, user.gid, user.gid) != 0 ||
-      ::setresuid(user.uid, user.uid, user.uid) != 0)
-    return fail_sys("Changing to the user " + std::to_string(user.uid) + " failed", errno);
   return {};
 }
 
@@ -209,7 +189,7 @@ Result<void> try_launch(const Work& work, const ExecOptions& options, const Defa
   if (options.argv.empty() || options.argv[0].empty())
     return fail(ErrorCode::kInvalidArgument, "There is no command to run");
   const std::string& spec = options.user.empty() ? defaults.user : options.user;
-  DRUPE_ASSIGN(const UserIds user, find_user(spec, account_file("/etc/passwd"), account_file("/etc/group")));
+  DRUPE_ASSIGN(const UserIds user, find_user_of_image(spec));
   DRUPE_ASSIGN(Environment env, make_environment(options, defaults, user));
   if (options.tty) {
     // As login does: the terminal belongs to its user, and the group tty may write to it.

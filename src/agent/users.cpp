@@ -1,12 +1,21 @@
 #include "agent/users.h"
 
 #include <array>
+#include <cerrno>
 #include <optional>
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/files.h"
 
 namespace drupe::agent {
 namespace {
 
 constexpr std::size_t kMaxGroups = 1024;
+constexpr std::size_t kMaxAccounts = 4 * 1024 * 1024;
 
 std::optional<std::uint32_t> parse_id(std::string_view text) {
   if (text.empty() || text.size() > 10) return std::nullopt;
@@ -98,6 +107,32 @@ Result<UserIds> find_user(std::string_view spec, std::string_view passwd, std::s
     });
   }
   return ids;
+}
+
+namespace {
+
+/// A missing file is empty, and a FIFO or device in its place is not read.
+std::string account_file(const char* path) {
+  auto fd = open_at(AT_FDCWD, path, O_RDONLY | O_NONBLOCK);
+  struct stat info{};
+  if (!fd || ::fstat(fd->get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  auto bytes = read_all(fd->get(), kMaxAccounts);
+  return bytes ? *std::move(bytes) : std::string();
+}
+
+}  // namespace
+
+Result<UserIds> find_user_of_image(std::string_view spec) {
+  return find_user(spec, account_file("/etc/passwd"), account_file("/etc/group"));
+}
+
+Status become(const UserIds& user) {
+  std::vector<gid_t> groups(user.groups.begin(), user.groups.end());
+  if (user.groups.empty()) groups.push_back(user.gid);
+  if (::setgroups(groups.size(), groups.data()) != 0 || ::setresgid(user.gid, user.gid, user.gid) != 0 ||
+      ::setresuid(user.uid, user.uid, user.uid) != 0)
+    return fail_sys("Changing to the user " + std::to_string(user.uid) + " failed", errno);
+  return {};
 }
 
 }  // namespace drupe::agent

@@ -22,4 +22,9 @@ struct UserIds {
 /// hostile: lines that do not parse are passed over.
 Result<UserIds> find_user(std::string_view spec, std::string_view passwd, std::string_view group);
 
+/// find_user() with the files of the root that the caller sees.
+Result<UserIds> find_user_of_image(std::string_view spec);
+/// Changes the calling process to the user, for good.
+Status become(const UserIds& user);
+
 }  // namespace drupe::agent

@@ -178,6 +178,7 @@ struct FileOptions {
   std::vector<std::string> ignore;  ///< kWalk: gitignore-style patterns.
   bool contents = false;            ///< kWalk: stream contents of regular files up to `length` bytes each.
   std::uint16_t port = 0;           ///< kTunnel.
+  std::string user;                 ///< Acts with this user's rights (as ExecOptions::user); empty: root.
 };
 
 struct OpenRequest {

@@ -49,7 +49,7 @@ void append_file(ByteWriter& writer, const FileOptions& file) {
   writer.text(file.path).text(file.target).number(file.offset).number(file.length);
   writer.number(file.mode).number(file.uid).number(file.gid);
   writer.flag(file.no_follow).flag(file.recursive).flag(file.parents).flag(file.append).flag(file.exclusive);
-  writer.flag(file.ranged).texts(file.ignore).flag(file.contents).number(file.port);
+  writer.flag(file.ranged).texts(file.ignore).flag(file.contents).number(file.port).text(file.user);
 }
 
 FileOptions read_file_options(ByteReader& reader) {
@@ -70,6 +70,7 @@ FileOptions read_file_options(ByteReader& reader) {
   file.ignore = reader.texts();
   file.contents = reader.flag();
   file.port = reader.number<std::uint16_t>();
+  file.user = reader.text();
   return file;
 }
 
@@ -86,7 +87,7 @@ bool plausible(const ExecOptions& exec) {
 
 bool plausible(const FileOptions& file) {
   constexpr std::int64_t kMaxId = 0xfffffffe;
-  return file.ignore.size() <= kMaxStrings && !has_nul(file.path) && !has_nul(file.target) &&
+  return file.ignore.size() <= kMaxStrings && !has_nul(file.path) && !has_nul(file.target) && !has_nul(file.user) &&
          file.uid >= -1 && file.uid <= kMaxId && file.gid >= -1 && file.gid <= kMaxId;
 }
 

@@ -77,10 +77,10 @@ def exec_open(kind, exec_id, argv=(), env=(), cwd="", user="", tty=False, rows=2
 
 
 def file_open(kind, path="", target="", offset=0, length=0, mode=0, uid=-1, gid=-1, no_follow=False, recursive=False,
-              parents=False, append=False, exclusive=False, ranged=False, ignore=(), contents=False, port=0):
+              parents=False, append=False, exclusive=False, ranged=False, ignore=(), contents=False, port=0, user=""):
     return (struct.pack("<B", kind) + text(path) + text(target) + struct.pack("<QQIqq", offset, length, mode, uid, gid) +
             struct.pack("<6B", no_follow, recursive, parents, append, exclusive, ranged) + texts(ignore) +
-            struct.pack("<BH", contents, port))
+            struct.pack("<BH", contents, port) + text(user))
 
 
 class Facts:
