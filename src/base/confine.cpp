@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -85,7 +86,10 @@ Result<std::vector<std::string>> confine_self(const Confinement& confinement) {
   return missing;
 }
 
-Result<std::vector<std::string>> probe_confinement() {
+namespace {
+
+// One line for each phrase; "!" in front of an error.
+std::string probe_report() {
   SpawnRequest request;
   request.program = "/usr/bin/true";
   request.argv = {"true"};
@@ -93,12 +97,43 @@ Result<std::vector<std::string>> probe_confinement() {
   confinement.paths = system_library_paths();
   confinement.paths.push_back(PathRule{request.program, false, true});
   confinement.oom_score_adj = 1;
-  DRUPE_ASSIGN(auto confined, spawn_confined(request, confinement));
-  DRUPE_ASSIGN(const int status, wait_for(confined.child));
-  if (status != 0)
-    return fail(ErrorCode::kHost,
-                "A confined program cannot run on this host: " + describe_wait_status(status));
-  return std::move(confined.missing);
+  const auto confined = spawn_confined(request, confinement);
+  if (!confined) return "!" + confined.error().message + "\n";
+  const auto status = wait_for(confined->child);
+  if (!status || *status != 0)
+    return "!A confined program cannot run: " +
+           (status ? describe_wait_status(*status) : status.error().message) + "\n";
+  std::string out;
+  for (const auto& phrase : confined->missing) out += phrase + "\n";
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> probe_confinement() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_sys("Creating a pipe failed", errno);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  // fork() leaves a child that may allocate, even when the caller has other threads; spawn_confined() needs
+  // that.
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail_sys("Creating a process failed", errno);
+  if (pid == 0) {
+    const auto told = write_all(write_end.get(), probe_report());
+    ::_exit(told ? 0 : 1);
+  }
+  write_end.reset();
+  auto text = read_all(read_end.get(), 65536);
+  DRUPE_TRY(wait_for(ChildProcess{pid, UniqueFd()}));
+  if (!text) return std::unexpected(std::move(text).error());
+  std::vector<std::string> missing;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('!')) return fail(ErrorCode::kHost, line.substr(1));
+    missing.push_back(line);
+  }
+  return missing;
 }
 
 }  // namespace drupe

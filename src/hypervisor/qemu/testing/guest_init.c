@@ -21,12 +21,12 @@
 #include <unistd.h>
 
 static void load_modules(void) {
-  FILE* order = fopen("/mods/order", "r");
+  FILE* order = fopen("/mods/order", "re");
   char name[64];
   while (order && fscanf(order, "%63s", name) == 1) {
     char path[96];
     snprintf(path, sizeof path, "/mods/%s.ko", name);
-    const int fd = open(path, O_RDONLY);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && syscall(SYS_finit_module, fd, "", 0) != 0)
       printf("module %s: %s\n", name, strerror(errno));
     close(fd);
@@ -41,14 +41,14 @@ static int open_port(const char* wanted) {
       char path[320];
       char name[64] = "";
       snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", entry->d_name);
-      FILE* file = fopen(path, "r");
+      FILE* file = fopen(path, "re");
       if (!file) continue;
       const int got = fscanf(file, "%63s", name);
       fclose(file);
       if (got != 1 || strcmp(name, wanted) != 0) continue;
       snprintf(path, sizeof path, "/dev/%s", entry->d_name);
       closedir(ports);
-      return open(path, O_RDWR);
+      return open(path, O_RDWR | O_CLOEXEC);
     }
     if (ports) closedir(ports);
     usleep(1000);
@@ -75,7 +75,7 @@ static int verify(uint64_t seed) {
 }
 
 static int write_file(const char* path, size_t mib, uint64_t seed) {
-  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return -errno;
   static uint64_t block[8192];
   for (size_t i = 0; i < mib * 16; ++i) {
@@ -88,7 +88,7 @@ static int write_file(const char* path, size_t mib, uint64_t seed) {
 }
 
 static int check_file(const char* path, size_t mib, uint64_t seed) {
-  const int fd = open(path, O_RDONLY);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -errno;
   posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
   static uint64_t block[8192];
@@ -124,14 +124,14 @@ static uint64_t now(clockid_t clock) {
 }
 
 static void freeze(int on) {
-  const int fd = open("/root", O_RDONLY);
+  const int fd = open("/root", O_RDONLY | O_CLOEXEC);
   if (ioctl(fd, on ? FIFREEZE : FITHAW, 0)) printf("freeze: %s\n", strerror(errno));
   close(fd);
 }
 
 static uint64_t disk_bytes(void) {
   uint64_t size = 0;
-  const int fd = open("/dev/vda", O_RDONLY);
+  const int fd = open("/dev/vda", O_RDONLY | O_CLOEXEC);
   ioctl(fd, BLKGETSIZE64, &size);
   close(fd);
   return size;
@@ -177,7 +177,7 @@ static void obey(const char* line, char* answer, size_t room) {
   } else if (!strcmp(line, "reboot"))
     reboot(RB_AUTOBOOT);
   else if (!strcmp(line, "panic")) {
-    const int fd = open("/proc/sysrq-trigger", O_WRONLY);
+    const int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
     if (write(fd, "c", 1) != 1) reboot(RB_AUTOBOOT);
   } else
     snprintf(answer, room, "unknown: %s\n", line);

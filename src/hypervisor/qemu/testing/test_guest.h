@@ -51,7 +51,7 @@ class TestGuest {
 
   std::uint32_t memory_mib = 256;
   std::uint32_t vcpus = 1;
-  std::uint64_t disk_bytes = 1ULL << 30;
+  std::uint64_t disk_bytes = 256ULL << 20;
 
  private:
   TestGuest() = default;
