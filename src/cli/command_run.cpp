@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "cli/cancel_scope.h"
 #include "cli/commands.h"
 #include "cli/foreground.h"
 #include "cli/run_report.h"
@@ -62,7 +63,10 @@ Status Run::prepare() {
   DRUPE_ASSIGN(engine_, session_.engine());
   options_.auto_remove = !flags_.keep;
   watch_.lap("open");
-  DRUPE_ASSIGN(sandbox_, engine_->create(options_));
+  {
+    const CancelScope scope;  // A pull can be stopped in good order.
+    DRUPE_ASSIGN(sandbox_, engine_->create(options_));
+  }
   if (!sandbox_.record.main)
     return fail(ErrorCode::kInvalidArgument, "The image " + options_.image + " has no command of its own",
                 "Name one: drupe run " + options_.image + " COMMAND");
@@ -111,7 +115,8 @@ int Run::finish(const Result<ForegroundResult>& outcome) {
   session_.progress().finish();
   if (!outcome) {
     if (session_.json) session_.print(failed_run_report(outcome.error(), watch_.finish()));
-    return session_.fail_with(outcome.error(), kOurFault);
+    const bool cancelled = outcome.error().code == ErrorCode::kCancelled && CancelScope::status() != 0;
+    return session_.fail_with(outcome.error(), cancelled ? CancelScope::status() : kOurFault);
   }
   if (session_.json) session_.print(run_report(*outcome, sandbox_.record.isolation, watch_.finish()));
   const std::string reason = explain(*outcome);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "cli/cancel_scope.h"
 #include "cli/values.h"
 
 namespace drupe::cli {
@@ -18,6 +19,7 @@ Result<Engine*> Session::engine() {
       progress_.report(stage, done, total);
     };
     options.on_note = [this](std::string_view sentence) { note(sentence); };
+    options.cancel = CancelScope::flag();
     DRUPE_ASSIGN(engine_, Engine::open(std::move(options)));
   }
   return engine_.get();
