@@ -19,16 +19,19 @@ enum class DoctorLevel : std::uint8_t {
 struct DoctorItem {
   std::string topic;  ///< Stable word for JSON: "hypervisor", "kvm", "kernel", "memory", ...
   DoctorLevel level = DoctorLevel::kOk;
-  std::string text;   ///< A sentence.
-  std::string mend;   ///< Command that mends it; empty when there is none or nothing to mend.
+  std::string text;  ///< A sentence.
+  std::string mend;  ///< Command that mends it; empty when there is none or nothing to mend.
 };
 
+/// "full", "partial" or "weak", by how much is missing.
+[[nodiscard]] std::string confinement_word(const std::vector<std::string>& missing);
+
 struct DoctorReport {
-  bool can_run = false;      ///< True when no item is a kProblem.
-  std::string hypervisor;    ///< "qemu 7.2.22"; empty when there is none.
-  std::string accelerator;   ///< "kvm" | "tcg"
-  std::string isolation;     ///< "hardware-virtualized" | "emulated"
-  std::string confinement;   ///< "full" | "partial" | "weak"
+  bool can_run = false;     ///< True when no item is a kProblem.
+  std::string hypervisor;   ///< "qemu 7.2.22"; empty when there is none.
+  std::string accelerator;  ///< "kvm" | "tcg"
+  std::string isolation;    ///< "hardware-virtualized" | "emulated"
+  std::string confinement;  ///< "full" | "partial" | "weak"
   std::vector<std::string> confinement_missing;
   std::vector<DoctorItem> items;
 };

@@ -1,7 +1,8 @@
-// The engine: sandboxes, base snapshots, images, in the calling process, without a daemon. Any number of processes may open one
-// home. An Engine is used by one thread at a time; long operations block.
+// The engine: sandboxes, base snapshots, images, in the calling process, without a daemon. Any number of
+// processes may open one home. An Engine is used by one thread at a time; long operations block.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,8 @@ struct EngineOptions {
   std::string guest_dir;   ///< Kernel and initramfs; empty: $DRUPE_GUEST_DIR, else <binary_dir>/../guest.
   /// What long operations say: a stage ("Pulling", "Booting the image once"), done and total (0: unknown).
   std::function<void(std::string_view stage, std::uint64_t done, std::uint64_t total)> on_progress;
+  /// Set to true (by a signal handler, say) to stop a pull with kCancelled. May be null.
+  const std::atomic<bool>* cancel = nullptr;
   /// Sentences for the user about things that were mended or noticed.
   std::function<void(std::string_view note)> on_note;
 };
@@ -34,20 +37,20 @@ struct EngineOptions {
 enum class PullPolicy : std::uint8_t { kMissing, kAlways, kNever };
 
 struct SandboxOptions {
-  std::string image;                  ///< Reference, name or id.
-  std::string name;                   ///< Empty: generated. [A-Za-z0-9][A-Za-z0-9_.-]{0,127}
+  std::string image;  ///< Reference, name or id.
+  std::string name;   ///< Empty: generated. [A-Za-z0-9][A-Za-z0-9_.-]{0,127}
   std::map<std::string, std::string> labels;
-  std::vector<std::string> command;   ///< Empty: the image's Cmd (unless idle).
+  std::vector<std::string> command;  ///< Empty: the image's Cmd (unless idle).
   std::optional<std::vector<std::string>> entrypoint;
-  bool idle = false;                  ///< No main command: `create`, library use.
-  std::vector<std::string> env;       ///< "KEY=value"
+  bool idle = false;             ///< No main command: `create`, library use.
+  std::vector<std::string> env;  ///< "KEY=value"
   std::string cwd, user, hostname;
-  double cpus = 1;                    ///< 0.01..32
-  std::uint64_t memory_mib = 512;     ///< Rounded up to 256; 256..65536
-  std::uint64_t disk_bytes = 0;       ///< 0: 8 GiB. Smaller than the image's disk is refused.
+  double cpus = 1;                 ///< 0.01..32
+  std::uint64_t memory_mib = 512;  ///< Rounded up to 256; 256..65536
+  std::uint64_t disk_bytes = 0;    ///< 0: 8 GiB. Smaller than the image's disk is refused.
   bool tty = false, stdin_open = false;
   std::uint16_t rows = 24, columns = 80;
-  std::uint64_t timeout_ms = 0;       ///< Of the main command.
+  std::uint64_t timeout_ms = 0;  ///< Of the main command.
   std::uint64_t idle_timeout_ms = 0, max_lifetime_ms = 0;
   bool detached = false, auto_remove = false;
   bool require_hardware = false;
@@ -64,7 +67,8 @@ struct SandboxInfo {
   bool alive = false;  ///< Its shim holds the lock.
 };
 
-/// What prune_storage() removed: base snapshots that no current image and hypervisor needs, kernels, leftovers.
+/// What prune_storage() removed: base snapshots that no current image and hypervisor needs, kernels,
+/// leftovers.
 struct PruneReport {
   std::uint32_t bases = 0, kernels = 0, leftovers = 0;
   std::uint64_t bytes = 0;  ///< On disk, of files whose last link went.
@@ -75,38 +79,44 @@ class Engine {
   virtual ~Engine() = default;
   static Result<std::unique_ptr<Engine>> open(EngineOptions options);
 
-  virtual ImageStore& images() = 0;
+  /// Opened at the first use; lives as long as the engine.
+  virtual Result<ImageStore*> images() = 0;
   [[nodiscard]] virtual const std::string& home() const = 0;
   virtual EventLoop& loop() = 0;
 
   /// Stages of the last create(), start(), resume(), fork() or warm().
   [[nodiscard]] virtual const Timings& timings() const = 0;
 
-  /// Resolves (and pulls) the image, makes the directory and record. Does not start. A sandbox that is neither detached
-  /// nor kept (auto_remove) belongs to this process until start(): it goes when the process ends before.
+  /// Resolves (and pulls) the image, makes the directory and record. Does not start. A sandbox that is
+  /// neither detached nor kept (auto_remove) belongs to this process until start(): it goes when the process
+  /// ends before.
   virtual Result<SandboxInfo> create(const SandboxOptions& options) = 0;
-  /// Starts a created, exited sandbox (created: from the base snapshot, made now if missing; exited: cold boot of its disk).
-  /// `main_on_attach`: the main command waits for attach(). `owner_bound`: ends with this process.
+  /// Starts a created, exited sandbox (created: from the base snapshot, made now if missing; exited: cold
+  /// boot of its disk). `main_on_attach`: the main command waits for attach(). `owner_bound`: ends with this
+  /// process.
   virtual Result<Timings> start(const std::string& id, bool main_on_attach, bool owner_bound) = 0;
   /// Connection to a running sandbox; kInvalidState when it is not running. `resume_paused`: resumes first.
   virtual Result<std::unique_ptr<ShimClient>> connect(const std::string& id, bool resume_paused) = 0;
 
-  /// By id, name or unique prefix. Mends first what a killed process left behind (and says so through on_note).
+  /// By id, name or unique prefix. Mends first what a killed process left behind (and says so through
+  /// on_note).
   virtual Result<SandboxInfo> find(std::string_view id_or_name) = 0;
   virtual Result<std::vector<SandboxInfo>> list() = 0;
   virtual Status stop(const std::string& id, int signal, std::chrono::milliseconds grace) = 0;
   virtual Status pause(const std::string& id) = 0;
   /// kMemoryIncompatible: the saved memory does not fit this machine; the disk does (start with `cold`).
   virtual Result<Timings> resume(const std::string& id, bool cold) = 0;
-  virtual Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count, const std::vector<std::string>& names) = 0;
+  virtual Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count,
+                                                const std::vector<std::string>& names) = 0;
   virtual Status remove(const std::string& id, bool force) = 0;
   virtual Status rename(const std::string& id, const std::string& name) = 0;
   /// Blocks until the sandbox has ended.
   virtual Result<SandboxInfo> wait(const std::string& id) = 0;
   /// Makes the base snapshot of an image and shape now.
   virtual Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) = 0;
-  /// Removes base snapshots unused for `unused_for` (0: all that are not needed by a start in progress), kernels of
-  /// removed bases, and what killed processes left behind. Safe at any time: sandboxes hold links of their own.
+  /// Removes base snapshots unused for `unused_for` (0: all that are not needed by a start in progress),
+  /// kernels of removed bases, and what killed processes left behind. Safe at any time: sandboxes hold links
+  /// of their own.
   virtual Result<PruneReport> prune_storage(std::chrono::seconds unused_for) = 0;
   /// What this machine can do, in words; runs the functional probe again.
   virtual Result<DoctorReport> doctor() = 0;

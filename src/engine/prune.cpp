@@ -1,0 +1,56 @@
+#include <unistd.h>
+
+#include "engine/engine_impl.h"
+#include "engine/file_lock.h"
+#include "engine/names.h"
+
+namespace drupe {
+namespace {
+
+/// Queue tickets of processes that were killed while they waited.
+std::uint32_t sweep_tickets(const Home& home) {
+  const auto names = home.names_in("locks");
+  if (!names) return 0;
+  std::uint32_t swept = 0;
+  for (const std::string& name : *names) {
+    if (!name.starts_with("ticket-")) continue;
+    const auto lock = try_lock(home.dir(), "locks/" + name);
+    if (!lock || !lock->valid()) continue;
+    ::unlinkat(home.dir(), ("locks/" + name).c_str(), 0);
+    ++swept;
+  }
+  return swept;
+}
+
+/// Links of names whose sandboxes have gone.
+std::uint32_t sweep_names(const Home& home) {
+  const auto lock = home.lock();
+  const auto names = home.names_in("names");
+  if (!lock || !names) return 0;
+  std::uint32_t swept = 0;
+  for (const std::string& name : *names) {
+    const auto holder = lookup_name(home, name);
+    if (!holder || *holder) continue;
+    ::unlinkat(home.dir(), ("names/" + name).c_str(), 0);
+    ++swept;
+  }
+  return swept;
+}
+
+}  // namespace
+
+Result<PruneReport> EngineImpl::prune_storage(std::chrono::seconds unused_for) {
+  reap_children();
+  PruneReport report;
+  DRUPE_TRY(list());  // mends every sandbox
+  report.leftovers = home_.sweep_scratch() + sweep_tickets(home_) + sweep_names(home_);
+  DRUPE_TRY(promised_memory(home_, true));
+  DRUPE_ASSIGN(const BaseContext context, base_context());
+  DRUPE_ASSIGN(const PrunedBases pruned, prune_bases(home_, context.host, context.assets, unused_for));
+  report.bases = pruned.bases;
+  report.kernels = pruned.kernels;
+  report.bytes = pruned.bytes;
+  return report;
+}
+
+}  // namespace drupe
