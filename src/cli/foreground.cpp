@@ -1,5 +1,8 @@
 #include "cli/foreground.h"
 
+#include <cerrno>
+#include <cstring>
+
 #include <signal.h>
 #include <unistd.h>
 
@@ -35,7 +38,7 @@ class Foreground {
   void start_input();
   void on_data(Channel channel, std::string_view bytes);
   void on_signal(int number);
-  void on_stdout_broken();
+  void on_stdout_broken(int error);
   [[nodiscard]] bool finished() const;
 
   EventLoop& loop_;
@@ -83,7 +86,7 @@ void Foreground::prepare_output() {
   out_.set_events({[this](std::uint32_t bytes) {
                      if (!ended_) client_.take(stream_, Channel::kStdout, bytes);
                    },
-                   [this](int) { on_stdout_broken(); }});
+                   [this](int error) { on_stdout_broken(error); }});
   // Nobody reads stderr: the command goes on, as it would with 2>/dev/null.
   err_.set_events({[this](std::uint32_t bytes) {
                      if (!ended_) client_.take(stream_, Channel::kStderr, bytes);
@@ -91,7 +94,8 @@ void Foreground::prepare_output() {
                    {}});
 }
 
-void Foreground::on_stdout_broken() {
+void Foreground::on_stdout_broken(int error) {
+  if (error != EPIPE && error != ECONNRESET) result_.output_error = error;
   if (ended_) return;
   client_.signal(stream_, SIGPIPE, true);
   // Programs that ignore SIGPIPE do not see the closed pipe here, so they are not left running for nobody.
@@ -176,11 +180,15 @@ int exit_status(const ExitFacts& facts) {
 
 int exit_status(const ForegroundResult& result) {
   if (result.left_by_signal != 0) return 128 + result.left_by_signal;
+  if (result.output_error != 0) return 125;
   return result.facts ? exit_status(*result.facts) : 125;
 }
 
 std::string explain(const ForegroundResult& result) {
   if (result.error) return to_string(*result.error);
+  if (result.output_error != 0)
+    return std::string("The command was stopped: writing its output to stdout failed: ") +
+           std::strerror(result.output_error);
   if (!result.facts) return {};
   const ExitFacts& facts = *result.facts;
   if (facts.error) return to_string(*facts.error);

@@ -25,6 +25,7 @@ struct ForegroundResult {
   std::optional<Error> error;      ///< kVmLost when the machine is gone.
   std::string out, err;            ///< With capture.
   bool truncated = false;
+  int output_error = 0;  ///< errno of a stdout that could not be written (a full disk); 0 for a closed pipe.
   int left_by_signal = 0;  ///< The user insisted on leaving before the command had ended.
 };
 

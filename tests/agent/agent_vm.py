@@ -236,7 +236,7 @@ class Vm:
         command = [
             QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
             "-M", "microvm,acpi=on,x-option-roms=off,pit=off,pic=off,rtc=off,isa-serial=on", "-accel", "tcg,tb-size=64",
-            "-cpu", "max", "-m", str(memory), "-smp", str(cpus), "-global", "virtio-mmio.force-legacy=false",
+            "-cpu", os.environ.get("DRUPE_TEST_CPU", "max"), "-m", str(memory), "-smp", str(cpus), "-global", "virtio-mmio.force-legacy=false",
             "-kernel", os.path.join(GUEST, "vmlinux"), "-initrd", self.path("initramfs"), "-append", append,
             "-serial", "file:" + self.path("console"), "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
             "-chardev", f"socket,id=c,path={self.path('control')},server=on,wait=off",
