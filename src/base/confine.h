@@ -20,6 +20,8 @@ struct PathRule {
 struct DirRule {
   int fd = -1;
   bool write = false;
+  /// Nothing but removing empty directories beneath it; `write` is ignored.
+  bool only_remove_dirs = false;
 };
 
 struct Confinement {
@@ -35,6 +37,9 @@ struct Confinement {
   bool allow_sockets = false;        ///< socket(), socketpair(), bind(), connect(), listen().
   bool allow_unix_accept = false;    ///< accept() on listeners that exist.
   bool allow_exec = true;            ///< execve() and fork(); a child needs it for its own program.
+  /// Signals to processes that are not confined further than this one. A process needs it that ends its
+  /// confined children, by kill or by dying itself (PR_SET_PDEATHSIG).
+  bool allow_signals = false;
   bool non_dumpable = false;         ///< Self only: exec undoes it.
   int oom_score_adj = 0;             ///< 0 leaves it; 1..1000: dies earlier under memory pressure.
   std::uint32_t max_open_files = 0;  ///< RLIMIT_NOFILE; 0 leaves it.

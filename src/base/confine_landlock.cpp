@@ -41,6 +41,8 @@ constexpr std::uint64_t kMakeSym = 1U << 12;
 constexpr std::uint64_t kRefer = 1U << 13;
 constexpr std::uint64_t kTruncate = 1U << 14;
 constexpr std::uint64_t kIoctlDev = 1U << 15;
+constexpr std::uint64_t kScopeAbstractSocket = 1U << 0;
+constexpr std::uint64_t kScopeSignal = 1U << 1;
 constexpr std::uint64_t kOfFile = kExecute | kWriteFile | kReadFile | kTruncate | kIoctlDev;
 
 std::uint64_t handled_fs(long abi) {
@@ -85,7 +87,7 @@ void apply_landlock(const Confinement& confinement, Missing& missing) {
     size = 2 * sizeof(std::uint64_t);
   }
   if (abi >= 6) {
-    attr.scoped = 3;
+    attr.scoped = confinement.allow_signals ? kScopeAbstractSocket : kScopeAbstractSocket | kScopeSignal;
     size = sizeof(RulesetAttr);
   }
   const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, size, 0)));
@@ -99,7 +101,8 @@ void apply_landlock(const Confinement& confinement, Missing& missing) {
       missing.push_back("Landlock rule for " + rule.path + " (" + std::strerror(errno) + ")");
   }
   for (const auto& rule : confinement.dirs) {
-    if (!add_rule(ruleset.get(), rule.fd, rights(rule.write, false) & handled))
+    const std::uint64_t access = rule.only_remove_dirs ? kRemoveDir : rights(rule.write, false);
+    if (!add_rule(ruleset.get(), rule.fd, access & handled))
       missing.push_back(std::string("Landlock rule for a directory (") + std::strerror(errno) + ")");
   }
   if (::syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0)

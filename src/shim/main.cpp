@@ -60,13 +60,16 @@ Result<std::vector<std::string>> lock_down(const Place& place) {
   confinement.empty_root = false;
   confinement.leave_root = false;
   confinement.dirs = {DirRule{kDirFd, true}};
+  // A sandbox that removes itself ends with its own, then empty, directory.
+  if (place.parent.valid()) confinement.dirs.push_back(DirRule{place.parent.get(), false, true});
+  // The hypervisor must die by our hand, and with us.
+  confinement.allow_signals = true;
   confinement.allow_sockets = false;
   confinement.allow_unix_accept = true;
   confinement.allow_exec = false;
   confinement.non_dumpable = true;
   confinement.oom_score_adj = kOomScore;
   confinement.max_open_files = kMaxOpenFiles;
-  (void)place;
   return confine_self(confinement);
 }
 
