@@ -1,0 +1,160 @@
+#include "image/mmdebstrap.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/spawn.h"
+
+namespace drupe {
+namespace {
+
+constexpr std::size_t kMaxMessages = 4096;  // The end of what it said, for errors.
+constexpr int kPollMs = 200;                // How soon a cancel is noticed.
+constexpr int kGraceMs = 10'000;
+constexpr const char* kKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+struct Pipe {
+  UniqueFd read, write;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_sys("Making a pipe failed", errno);
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+/// What mmdebstrap, apt and the packages' scripts need from outside: where programs and temporary files are,
+/// proxies.
+std::vector<std::string> environment() {
+  std::vector<std::string> env{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                               "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"};
+  for (const char* name : {"HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
+                           "HTTPS_PROXY", "NO_PROXY"})
+    if (const char* value = std::getenv(name); value != nullptr)
+      env.push_back(std::string(name) + "=" + value);
+  return env;
+}
+
+std::vector<std::string> arguments(const MmdebstrapRequest& request) {
+  std::vector<std::string> argv{
+      "mmdebstrap", "--mode=" + request.mode, "--variant=minbase", "--format=tar", "--architectures=amd64",
+      // Stays in the image: a disposable machine gains nothing from waiting for its disk.
+      "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*",
+      "--dpkgopt=path-include=/usr/share/doc/*/copyright", "--dpkgopt=path-exclude=/usr/share/man/*",
+      "--dpkgopt=path-exclude=/usr/share/info/*", "--dpkgopt=path-exclude=/usr/share/locale/*"};
+  if (::access(kKeyring, R_OK) == 0) argv.push_back("--keyring=" + std::string(kKeyring));
+  std::string include;
+  for (const std::string& package : request.packages) include += (include.empty() ? "" : ",") + package;
+  if (!include.empty()) argv.push_back("--include=" + include);
+  argv.push_back(request.suite);
+  argv.push_back("-");
+  argv.insert(argv.end(), request.sources.begin(), request.sources.end());
+  return argv;
+}
+
+class Mmdebstrap : public ByteSource {
+ public:
+  Mmdebstrap(ChildProcess child, UniqueFd out, UniqueFd err, const MmdebstrapRequest& request)
+      : child_(std::move(child)),
+        out_(std::move(out)),
+        err_(std::move(err)),
+        on_progress_(request.on_progress),
+        cancel_(request.cancel) {}
+  ~Mmdebstrap() override { stop(); }
+  Mmdebstrap(const Mmdebstrap&) = delete;
+  Mmdebstrap& operator=(const Mmdebstrap&) = delete;
+
+  Result<std::size_t> read(std::span<std::uint8_t> into) override {
+    while (true) {
+      if (cancelled(cancel_)) return fail(ErrorCode::kCancelled, "Building the image was stopped");
+      // A negative descriptor is passed over.
+      std::array<pollfd, 2> polled{{{.fd = out_.get(), .events = POLLIN, .revents = 0},
+                                    {.fd = err_.get(), .events = POLLIN, .revents = 0}}};
+      if (::poll(polled.data(), polled.size(), kPollMs) < 0 && errno != EINTR)
+        return fail_sys("Waiting for mmdebstrap failed", errno);
+      if (polled[1].revents != 0) take_messages();
+      if (polled[0].revents != 0) {
+        const ssize_t got = ::read(out_.get(), into.data(), into.size());
+        if (got < 0) return fail_sys("Reading from mmdebstrap failed", errno);
+        if (got > 0) {
+          on_progress_ = nullptr;
+          return static_cast<std::size_t>(got);
+        }
+        out_.reset();
+      }
+      if (!out_.valid() && !err_.valid()) return end();
+    }
+  }
+
+ private:
+  void take_messages() {
+    std::array<char, 4096> buffer{};
+    const ssize_t got = ::read(err_.get(), buffer.data(), buffer.size());
+    if (got <= 0) {
+      err_.reset();
+      return;
+    }
+    messages_.append(buffer.data(), static_cast<std::size_t>(got));
+    if (messages_.size() > kMaxMessages) messages_.erase(0, messages_.size() - kMaxMessages);
+    // "I: installing remaining packages inside the chroot...": the last complete line that begins like this.
+    const auto end = messages_.rfind("...\n");
+    if (end == std::string::npos || !on_progress_) return;
+    const auto before = messages_.rfind('\n', end);
+    const auto begin = before == std::string::npos ? 0 : before + 1;
+    if (std::string step = messages_.substr(begin, end - begin); step.starts_with("I: ") && step != step_) {
+      step_ = std::move(step);
+      on_progress_({.what = "Building: " + step_.substr(3)});
+    }
+  }
+
+  Result<std::size_t> end() {
+    if (child_.pid < 0) return std::size_t{0};
+    DRUPE_ASSIGN(const int status, wait_for(child_));
+    child_.pid = -1;
+    if (status == 0) return std::size_t{0};
+    return fail(ErrorCode::kUnavailable,
+                "mmdebstrap ended with " + describe_wait_status(status) + ". It said:\n" + messages_,
+                "Most often a mirror could not be reached; DRUPE_DEBIAN_MIRROR names another one.");
+  }
+
+  /// It removes its temporary folder when it is asked to end, so it is asked first.
+  void stop() {
+    if (child_.pid < 0) return;
+    out_.reset();
+    err_.reset();
+    (void)::syscall(SYS_pidfd_send_signal, child_.pidfd.get(), SIGTERM, nullptr, 0);
+    pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ended, 1, kGraceMs) <= 0) kill_child(child_);
+    (void)wait_for(child_);
+  }
+
+  ChildProcess child_;
+  UniqueFd out_, err_;
+  OnProgress on_progress_;
+  CancelFlag cancel_;
+  std::string messages_, step_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> run_mmdebstrap(const MmdebstrapRequest& request) {
+  DRUPE_ASSIGN(Pipe out, make_pipe());
+  DRUPE_ASSIGN(Pipe err, make_pipe());
+  SpawnRequest spawning;
+  spawning.program = "/usr/bin/mmdebstrap";
+  spawning.argv = arguments(request);
+  spawning.env = environment();
+  spawning.cwd = "/";
+  spawning.fds = {{out.write.get(), 1}, {err.write.get(), 2}};
+  DRUPE_ASSIGN(ChildProcess child, spawn(spawning));
+  return std::make_unique<Mmdebstrap>(std::move(child), std::move(out.read), std::move(err.read), request);
+}
+
+}  // namespace drupe
