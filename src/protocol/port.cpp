@@ -168,24 +168,32 @@ void Port::on_ready(std::uint32_t events) {
   if (begin_ != end_ && (events & EPOLLOUT) != 0) flush();
 }
 
+/// What is there, up to the size of `chunk`; 0 at the end, negative with errno. A virtio port gives one page a call, so several are
+/// gathered: whole frames are cheaper to pass on than their pages. A socket gives all it has at once.
+ssize_t Port::gather(std::span<std::uint8_t> chunk) {
+  std::size_t filled = 0;
+  while (filled < chunk.size()) {
+    const ssize_t got = ::read(fd_.get(), chunk.data() + filled, chunk.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return filled > 0 ? static_cast<ssize_t>(filled) : got;
+    filled += static_cast<std::size_t>(got);
+    if (options_.hangup_is_end) break;
+  }
+  return static_cast<ssize_t>(filled);
+}
+
 void Port::read_some() {
   std::array<std::uint8_t, kReadSize> chunk;  // on the stack: an idle connection needs no buffer
   const auto alive = alive_;
   for (int turn = 0; turn < kReadsPerTurn; ++turn) {
-    const ssize_t got = ::read(fd_.get(), chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) {
-      if (hung_up_) {
-        hung_up_ = false;
-        update_watch();
-      }
-      return;
-    }
-    if (got <= 0) return hung_up();
+    const ssize_t got = gather(chunk);
+    const bool nothing_yet = got < 0 && errno == EAGAIN;
+    if (got <= 0 && !nothing_yet) return hung_up();
     if (hung_up_) {
       hung_up_ = false;
       update_watch();
     }
+    if (nothing_yet) return;
     auto taken = take({chunk.data(), static_cast<std::size_t>(got)});
     if (!*alive || broken_) return;
     if (!taken) return break_off(std::move(taken).error());

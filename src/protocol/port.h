@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
 #include "base/event_loop.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -72,6 +74,7 @@ class Port {
   Port(EventLoop& loop, UniqueFd fd, Options options, Callbacks callbacks);
   void on_ready(std::uint32_t events);
   void read_some();
+  ssize_t gather(std::span<std::uint8_t> chunk);
   Status take(ByteView bytes);
   void schedule_flush();
   void flush();
