@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kMaxFinished = 32;
 constexpr std::size_t kMaxOpening = 2 * kMaxOpenRequest;
 constexpr std::size_t kMaxJobs = 4096;
+// Room for four frames between two turns of the agent.
+constexpr int kPipeSize = 256 * 1024;
 
 struct Ends {
   Job::Process ours;
@@ -30,6 +32,7 @@ struct Ends {
 Status add_output(UniqueFd& ours, UniqueFd& theirs) {
   DRUPE_ASSIGN(Pipe pipe, make_pipe());
   DRUPE_TRY(set_nonblocking(pipe.read.get()));
+  ::fcntl(pipe.read.get(), F_SETPIPE_SZ, kPipeSize);
   ours = std::move(pipe.read);
   theirs = std::move(pipe.write);
   return {};
