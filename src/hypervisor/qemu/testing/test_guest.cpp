@@ -136,18 +136,42 @@ std::string TestGuest::unavailable() {
   return {};
 }
 
-Result<std::unique_ptr<TestGuest>> TestGuest::create(Accelerator accelerator) {
+Result<std::unique_ptr<TestGuest>> TestGuest::create_directory() {
   std::unique_ptr<TestGuest> guest(new TestGuest);
   const char* tmp = std::getenv("TMPDIR");
   guest->path_ = std::string(tmp != nullptr ? tmp : "/tmp") + "/drupe-guest-" + random_id();
   DRUPE_TRY(make_dirs(guest->path_));
   DRUPE_ASSIGN(guest->loop_, EventLoop::create());
+  return guest;
+}
+
+Result<std::unique_ptr<TestGuest>> TestGuest::create(Accelerator accelerator) {
+  DRUPE_ASSIGN(auto guest, create_directory());
   QemuOptions options;
   options.accelerator = accelerator;
   options.preload = program_dir() + "/libdrupe-ram.so";
   DRUPE_ASSIGN(guest->hypervisor_, make_qemu_hypervisor(options));
   DRUPE_TRY(guest->make_files());
   return guest;
+}
+
+Result<std::unique_ptr<TestGuest>> TestGuest::create_fake() {
+  DRUPE_ASSIGN(auto guest, create_directory());
+  DRUPE_TRY(replace_file(AT_FDCWD, guest->path_ + "/image.ext4", "", Sync::kNo));
+  DRUPE_TRY(replace_file(AT_FDCWD, guest->path_ + "/initramfs.cpio", "", Sync::kNo));
+  return guest;
+}
+
+Status TestGuest::use_fake(const std::string& mode) {
+  // The mode is in the name, because the driver chooses arguments and environment.
+  QemuOptions options;
+  options.program = path_ + "/fake-qemu-" + mode;
+  options.preload = program_dir() + "/libdrupe-ram.so";
+  options.tsc_khz = 1'000'000;
+  DRUPE_ASSIGN(const std::string program, read_file(AT_FDCWD, program_dir() + "/drupe-fake-qemu", kMaxFile));
+  DRUPE_TRY(replace_file(AT_FDCWD, options.program, program, Sync::kNo, 0755));
+  DRUPE_ASSIGN(hypervisor_, make_qemu_hypervisor(options));
+  return {};
 }
 
 TestGuest::~TestGuest() {
@@ -165,12 +189,12 @@ Status TestGuest::make_files() {
   return {};
 }
 
-Result<UniqueFd> TestGuest::open(const std::string& name, int flags) {
+Result<UniqueFd> TestGuest::open_file(const std::string& name, int flags) {
   return open_at(AT_FDCWD, path_ + "/" + name, flags, 0600);
 }
 
 Result<UniqueFd> TestGuest::new_layer(const std::string& name) {
-  DRUPE_ASSIGN(auto fd, open(name, O_RDWR | O_CREAT | O_TRUNC));
+  DRUPE_ASSIGN(auto fd, open_file(name, O_RDWR | O_CREAT | O_TRUNC));
   DRUPE_TRY(write_empty_qcow2(fd.get(), disk_bytes));
   return fd;
 }
@@ -181,17 +205,18 @@ Result<LaunchSpec> TestGuest::spec(const std::vector<std::string>& disk, const S
   out.shape = MachineShape{vcpus, memory_mib};
   const auto newest = delta != nullptr ? delta : base;
   if (newest == nullptr) {
-    DRUPE_ASSIGN(out.kernel, open_at(AT_FDCWD, guest_dir() + "/vmlinux", O_RDONLY));
-    DRUPE_ASSIGN(out.initramfs, open("initramfs.cpio", O_RDONLY));
-    DRUPE_ASSIGN(auto empty, open("empty-ram", O_RDWR | O_CREAT));
+    const bool fake = ::access((guest_dir() + "/vmlinux").c_str(), R_OK) != 0;
+    DRUPE_ASSIGN(out.kernel, open_at(AT_FDCWD, fake ? "/dev/null" : guest_dir() + "/vmlinux", O_RDONLY));
+    DRUPE_ASSIGN(out.initramfs, open_file("initramfs.cpio", O_RDONLY));
+    DRUPE_ASSIGN(auto empty, open_file("empty-ram", O_RDWR | O_CREAT));
     if (::ftruncate(empty.get(), off_t{memory_mib} << 20) != 0)
       return fail_sys("Sizing the memory failed", errno);
   } else {
-    DRUPE_ASSIGN(out.device_state, open(newest->state, O_RDONLY));
+    DRUPE_ASSIGN(out.device_state, open_file(newest->state, O_RDONLY));
   }
-  DRUPE_ASSIGN(out.memory.base, open(base != nullptr ? base->memory : "empty-ram", O_RDONLY));
+  DRUPE_ASSIGN(out.memory.base, open_file(base != nullptr ? base->memory : "empty-ram", O_RDONLY));
   if (delta != nullptr) {
-    DRUPE_ASSIGN(out.memory.delta, open(delta->memory, O_RDONLY));
+    DRUPE_ASSIGN(out.memory.delta, open_file(delta->memory, O_RDONLY));
     out.memory.extents = delta->extents;
   }
   for (std::size_t i = 0; i < disk.size(); ++i) {
@@ -201,7 +226,7 @@ Result<LaunchSpec> TestGuest::spec(const std::vector<std::string>& disk, const S
     if (top && ::access((path_ + "/" + disk[i]).c_str(), F_OK) != 0) {
       DRUPE_ASSIGN(node.fd, new_layer(disk[i]));
     } else {
-      DRUPE_ASSIGN(node.fd, open(disk[i], top ? O_RDWR : O_RDONLY));
+      DRUPE_ASSIGN(node.fd, open_file(disk[i], top ? O_RDWR : O_RDONLY));
     }
     out.disk.push_back(std::move(node));
   }
@@ -234,8 +259,8 @@ Result<TestGuest::Saved> TestGuest::save(Machine& machine, SaveForm form) {
   saved.memory = "memory-" + number;
   saved.state = "state-" + number;
   saved.form = form;
-  DRUPE_ASSIGN(auto state, open(saved.state, O_WRONLY | O_CREAT | O_TRUNC));
-  DRUPE_ASSIGN(const auto memory, open(saved.memory, O_WRONLY | O_CREAT | O_TRUNC));
+  DRUPE_ASSIGN(auto state, open_file(saved.state, O_WRONLY | O_CREAT | O_TRUNC));
+  DRUPE_ASSIGN(const auto memory, open_file(saved.memory, O_WRONLY | O_CREAT | O_TRUNC));
   DRUPE_ASSIGN(auto result,
                machine.save(std::move(state), memory.get(), form, Clock::now() + std::chrono::seconds(30)));
   saved.extents = std::move(result.extents);
@@ -250,7 +275,7 @@ std::string TestGuest::fsck(const std::vector<std::string>& disk) {
     const auto out = open_at(AT_FDCWD, raw, O_RDWR);
     if (!out) return to_string(out.error());
     for (std::size_t i = 1; i < disk.size(); ++i) {
-      const auto layer = open(disk[i], O_RDONLY);
+      const auto layer = open_file(disk[i], O_RDONLY);
       if (!layer) return to_string(layer.error());
       if (const auto applied = apply_qcow2(layer->get(), out->get()); !applied)
         return to_string(applied.error());

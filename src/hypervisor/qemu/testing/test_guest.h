@@ -20,6 +20,10 @@ class TestGuest {
   /// Why no guest can run here ("the guest kernel is missing ..."); empty: one can.
   static std::string unavailable();
   static Result<std::unique_ptr<TestGuest>> create(Accelerator accelerator = Accelerator::kTcg);
+  /// Files for fake hypervisors (fake_qemu.cpp): no guest kernel is needed.
+  static Result<std::unique_ptr<TestGuest>> create_fake();
+  /// From now on machines are the fake hypervisor in `mode`.
+  Status use_fake(const std::string& mode);
   ~TestGuest();
 
   /// A saved machine: names of files in the directory.
@@ -47,7 +51,7 @@ class TestGuest {
   EventLoop& loop() { return *loop_; }
   Hypervisor& hypervisor() { return *hypervisor_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  Result<UniqueFd> open(const std::string& name, int flags);
+  Result<UniqueFd> open_file(const std::string& name, int flags);
 
   std::uint32_t memory_mib = 256;
   std::uint32_t vcpus = 1;
@@ -55,6 +59,7 @@ class TestGuest {
 
  private:
   TestGuest() = default;
+  static Result<std::unique_ptr<TestGuest>> create_directory();
   Status make_files();
 
   std::string path_;

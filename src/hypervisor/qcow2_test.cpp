@@ -1,0 +1,76 @@
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "hypervisor/hypervisor.h"
+
+namespace drupe {
+namespace {
+
+std::uint64_t number(const std::string& bytes, std::size_t at, std::size_t size) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < size; ++i) value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  return value;
+}
+
+std::string written(std::uint64_t disk_bytes) {
+  const UniqueFd file(::memfd_create("qcow2", MFD_CLOEXEC));
+  EXPECT_TRUE(write_empty_qcow2(file.get(), disk_bytes));
+  EXPECT_EQ(::lseek(file.get(), 0, SEEK_SET), 0);
+  return read_all(file.get(), 64U << 20).value_or("");
+}
+
+TEST(Qcow2, HeaderSaysWhatTheFormatAsksFor) {
+  const auto bytes = written(8ULL << 30);
+  ASSERT_GE(bytes.size(), 4U * 65536);
+  EXPECT_EQ(number(bytes, 0, 4), 0x514649fbU);
+  EXPECT_EQ(number(bytes, 4, 4), 3U);
+  EXPECT_EQ(number(bytes, 8, 8), 0U) << "a backing name would be followed";
+  EXPECT_EQ(number(bytes, 20, 4), 16U);
+  EXPECT_EQ(number(bytes, 24, 8), 8ULL << 30);
+  EXPECT_EQ(number(bytes, 32, 4), 0U) << "not encrypted";
+  EXPECT_EQ(number(bytes, 36, 4), 32U) << "one L1 entry for 256 MiB with 16-byte L2 entries";
+  EXPECT_EQ(number(bytes, 40, 8) % 65536, 0U);
+  EXPECT_EQ(number(bytes, 72, 8), 16U) << "extended L2 entries";
+  EXPECT_EQ(number(bytes, 100, 4), 104U);
+}
+
+TEST(Qcow2, EveryClusterOfTheFileIsCounted) {
+  for (const std::uint64_t size : {512ULL, 8ULL << 30, 16ULL << 40}) {
+    const auto bytes = written(size);
+    ASSERT_EQ(bytes.size() % 65536, 0U);
+    const std::size_t clusters = bytes.size() / 65536;
+    const std::size_t block = number(bytes, number(bytes, 48, 8), 8);
+    for (std::size_t i = 0; i < 32768; ++i)
+      EXPECT_EQ(number(bytes, block + i * 2, 2), i < clusters ? 1U : 0U)
+          << "cluster " << i << " of " << clusters;
+    EXPECT_GE(number(bytes, 36, 4) * (256ULL << 20), size);
+    EXPECT_LE(number(bytes, 40, 8) + number(bytes, 36, 4) * 8, bytes.size())
+        << "the L1 table is inside of the file";
+  }
+}
+
+TEST(Qcow2, TakesNextToNoRoom) {
+  const std::string path = testing::TempDir() + "empty.qcow2";
+  const auto file = open_at(AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC);
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(write_empty_qcow2(file->get(), 8ULL << 30));
+  struct stat info{};
+  ASSERT_EQ(::fstat(file->get(), &info), 0);
+  EXPECT_LE(info.st_blocks * 512, 65536);
+  ::unlink(path.c_str());
+}
+
+TEST(Qcow2, SizesThatNoDiskHasAreRefused) {
+  const UniqueFd file(::memfd_create("qcow2", MFD_CLOEXEC));
+  for (const std::uint64_t size : {0ULL, 1ULL, 513ULL, (16ULL << 40) + 512, ~0ULL})
+    EXPECT_EQ(write_empty_qcow2(file.get(), size).error().code, ErrorCode::kInvalidArgument) << size;
+}
+
+}  // namespace
+}  // namespace drupe
