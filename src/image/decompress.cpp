@@ -167,7 +167,9 @@ class ZstdDecoder : public Decoder {
   bool between_frames_ = false;
 };
 
-Compression guess(std::span<const std::uint8_t> head) {
+}  // namespace
+
+Compression guess_compression(std::span<const std::uint8_t> head) {
   if (head.size() >= 2 && head[0] == 0x1f && head[1] == 0x8b) return Compression::kGzip;
   if (head.size() >= 4 && head[0] == 0x28 && head[1] == 0xb5 && head[2] == 0x2f && head[3] == 0xfd)
     return Compression::kZstd;
@@ -176,8 +178,6 @@ Compression guess(std::span<const std::uint8_t> head) {
     return Compression::kZstd;
   return Compression::kNone;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<ByteSource>> decompress(ByteSource& inner, const DecompressLimits& limits) {
   std::vector<std::uint8_t> head(4);
@@ -188,7 +188,7 @@ Result<std::unique_ptr<ByteSource>> decompress(ByteSource& inner, const Decompre
     have += got;
   }
   head.resize(have);
-  switch (guess(head)) {
+  switch (guess_compression(head)) {
     case Compression::kGzip: {
       auto decoder = std::make_unique<GzipDecoder>(inner, std::move(head), limits);
       DRUPE_TRY(decoder->start());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/result.h"
 #include "image/source.h"
@@ -10,6 +11,9 @@
 namespace drupe {
 
 enum class Compression : std::uint8_t { kNone, kGzip, kZstd };
+
+/// By the first bytes of the data, of which four decide.
+[[nodiscard]] Compression guess_compression(std::span<const std::uint8_t> head);
 
 /// Bounds on what a compressed stream may become.
 struct DecompressLimits {

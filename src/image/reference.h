@@ -29,8 +29,8 @@ struct Reference {
 inline constexpr std::size_t kReferenceLimit = 240;
 inline constexpr std::string_view kDefaultHost = "docker.io";
 
-/// Parses hostile text. Missing parts get Docker's defaults: docker.io, library/, latest. kInvalidArgument says what is
-/// wrong with it.
+/// Parses hostile text. Missing parts get Docker's defaults: docker.io, library/, latest. kInvalidArgument
+/// says what is wrong with it.
 Result<Reference> parse_reference(std::string_view text);
 
 }  // namespace drupe
