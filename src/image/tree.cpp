@@ -6,9 +6,10 @@ namespace drupe {
 namespace {
 
 constexpr int kMaxLinks = 40;  // As Linux has it: path_resolution(7).
-// Of all lookups together. A tame image of a million names takes a tenth; links to long chains of ".." take
-// millions for a few hundred entries.
-constexpr std::uint64_t kMaxSteps = std::uint64_t{1} << 28U;
+// Lookups may take this many steps, and for each one this many more: a tame name takes one for each
+// component, links to long chains of ".." take tens of thousands.
+constexpr std::uint64_t kFreeSteps = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kStepsPerLookup = 300;
 
 /// Appends the components of a symbolic link's target in reverse order, so that the next one is at the back.
 void push_components(std::vector<std::string>& pending, std::string_view target) {
@@ -73,6 +74,7 @@ Result<Inode*> ImageTree::step(Inode& dir, std::string_view name, Missing missin
 }
 
 Result<Inode*> ImageTree::walk(const ImagePath& path, std::size_t count, Missing missing, int layer) {
+  ++lookups_;
   std::vector<Inode*> above{root_};  // The way down, for "..".
   std::vector<std::string> pending;
   for (std::size_t i = count; i-- > 0;) pending.emplace_back(path[i]);
@@ -80,7 +82,7 @@ Result<Inode*> ImageTree::walk(const ImagePath& path, std::size_t count, Missing
   while (!pending.empty()) {
     const std::string name = std::move(pending.back());
     pending.pop_back();
-    if (++steps_ > kMaxSteps)
+    if (++steps_ > kFreeSteps + lookups_ * kStepsPerLookup)
       return fail(ErrorCode::kLimit, "the image's symbolic links take too long to follow");
     if (name == "..") {
       if (above.size() > 1) above.pop_back();

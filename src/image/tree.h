@@ -102,7 +102,7 @@ class ImageTree {
   std::vector<Inode*> unused_;
   Inode* root_;
   std::uint64_t entries_ = 0;
-  std::uint64_t steps_ = 0;
+  std::uint64_t steps_ = 0, lookups_ = 0;
 };
 
 }  // namespace drupe
