@@ -1,0 +1,106 @@
+#include "host_facts.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#include "base/files.h"
+
+namespace drupe::bench {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kMostProc = 1U << 20;
+
+std::string proc_text(const std::string& path) {
+  const auto text = read_file(AT_FDCWD, path, kMostProc);
+  return text ? *text : std::string();
+}
+
+std::string field(const std::string& text, const std::string& name) {
+  const auto at = text.find(name);
+  if (at == std::string::npos) return {};
+  const auto colon = text.find(':', at);
+  const auto begin = text.find_first_not_of(" \t", colon + 1);
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+std::uint64_t kib_field(const std::string& text, const std::string& name) {
+  return std::strtoull(field(text, name).c_str(), nullptr, 10) * 1024;
+}
+
+}  // namespace
+
+double load_average() {
+  return std::strtod(proc_text("/proc/loadavg").c_str(), nullptr);
+}
+
+std::vector<std::pair<std::string, std::string>> machine_facts() {
+  utsname names{};
+  ::uname(&names);
+  return {{"cpu", field(proc_text("/proc/cpuinfo"), "model name")},
+          {"cpus", std::to_string(std::thread::hardware_concurrency())},
+          {"kernel", names.release},
+          {"memory", field(proc_text("/proc/meminfo"), "MemTotal")},
+          {"load at start", std::to_string(load_average())},
+          {"drupe", DRUPE_VERSION}};
+}
+
+Result<ProcessMemory> process_memory(int pid) {
+  DRUPE_ASSIGN(const std::string text,
+               read_file(AT_FDCWD, "/proc/" + std::to_string(pid) + "/smaps_rollup", kMostProc));
+  ProcessMemory memory;
+  memory.rss = kib_field(text, "\nRss");
+  memory.pss = kib_field(text, "\nPss");
+  memory.own = kib_field(text, "\nPrivate_Clean") + kib_field(text, "\nPrivate_Dirty");
+  return memory;
+}
+
+Result<int> parent_of(int pid) {
+  DRUPE_ASSIGN(const std::string text,
+               read_file(AT_FDCWD, "/proc/" + std::to_string(pid) + "/status", kMostProc));
+  return static_cast<int>(std::strtol(field(text, "\nPPid").c_str(), nullptr, 10));
+}
+
+Result<std::uint64_t> disk_usage(const std::string& path) {
+  std::set<std::pair<dev_t, ino_t>> seen;
+  std::uint64_t bytes = 0;
+  std::error_code failed;
+  for (auto entry = fs::recursive_directory_iterator(path, failed);
+       !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+    struct stat info{};
+    if (::lstat(entry->path().c_str(), &info) != 0 || !seen.emplace(info.st_dev, info.st_ino).second)
+      continue;
+    bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+std::size_t count_entries(const std::string& path) {
+  std::error_code failed;
+  std::size_t count = 0;
+  for (auto entry = fs::directory_iterator(path, failed); !failed && entry != fs::directory_iterator();
+       entry.increment(failed))
+    ++count;
+  return count;
+}
+
+std::size_t machine_processes() {
+  std::size_t count = 0;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator("/proc", failed)) {
+    const std::string name = proc_text(entry.path().string() + "/comm");
+    if (name != "drupe-shim\n" && name.rfind("qemu-system-x86", 0) != 0) continue;
+    if (field(proc_text(entry.path().string() + "/status"), "\nState").rfind("Z", 0) != 0) ++count;
+  }
+  return count;
+}
+
+}  // namespace drupe::bench
