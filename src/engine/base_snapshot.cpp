@@ -67,7 +67,7 @@ SandboxRecord base_record(const BaseContext& context, const BaseRecipe& recipe) 
   record.hostname = "drupe";
   record.machine_id = to_hex(random_bytes(16));
   record.created_ns = realtime_ns();
-  record.disk_chain = {kImageFile};
+  record.disk_chain = {kImageFile, kBaseDiskFile};
   record.state_key = context.host.hypervisor.state_key;
   record.tsc_khz = context.host.hypervisor.tsc_khz;
   return record;
