@@ -42,8 +42,8 @@ kernel_package() {
 
 fetch_kernel() {  # the package file's path
   if [ -n "${DRUPE_KERNEL_DEB:-}" ]; then realpath "$DRUPE_KERNEL_DEB"; return; fi
-  # apt's own sandbox user may not be able to write here; as root it then warns and works all the same.
-  (cd "$work" && apt-get download -q "${1%% *}" >&2) || die "apt-get download ${1%% *} failed"
+  # apt would download as a user of its own, who may not be able to write here.
+  (cd "$work" && apt-get -o APT::Sandbox::User=root download -q "${1%% *}" >&2) || die "apt-get download ${1%% *} failed"
   echo "$work"/linux-image-*.deb
 }
 
@@ -89,8 +89,16 @@ make_initramfs() {
   mv "$work/initramfs.cpio" "$out/initramfs.cpio"
 }
 
-package=${DRUPE_KERNEL_DEB:+file $(sha256sum "$DRUPE_KERNEL_DEB" | cut -c1-16)}
-package=${package:-$(kernel_package)}
+# Asking apt takes seconds; its answer holds as long as its lists are the same.
+lists=$(stat -c %Y /var/lib/apt/lists /var/lib/dpkg/status 2>/dev/null | tr '\n' ' ')
+if [ -n "${DRUPE_KERNEL_DEB:-}" ]; then
+  package="file $(sha256sum "$DRUPE_KERNEL_DEB" | cut -c1-16)"
+elif [ "$(head -n 1 "$out/.apt.stamp" 2>/dev/null)" = "$lists" ]; then
+  package=$(tail -n +2 "$out/.apt.stamp")
+else
+  package=$(kernel_package)
+  printf '%s\n%s\n' "$lists" "$package" > "$out/.apt.stamp"
+fi
 kernel_stamp="$package ${modules[*]}"
 if [ "$(cat "$out/.kernel.stamp" 2>/dev/null)" != "$kernel_stamp" ] || [ ! -s "$out/vmlinux" ]; then
   echo "guest.sh: fetching and unpacking $package" >&2
