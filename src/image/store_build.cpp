@@ -1,4 +1,5 @@
 // Images made of streams whose content is not known before: imports and builds.
+#include "image/debian.h"
 #include "image/digest.h"
 #include "image/store_impl.h"
 
@@ -87,8 +88,10 @@ Result<Image> StoreImpl::import_rootfs_tar(int fd, const ImageConfig& config,
 }
 
 Result<Image> StoreImpl::build_debian(std::string_view name, const BuildOptions& options) {
-  static_cast<void>(options);
-  return fail(ErrorCode::kUnsupported, "Images cannot be built yet: " + std::string(name));
+  DRUPE_TRY(begin());
+  DRUPE_ASSIGN(DebianBuild build, prepare_debian(name, {options.on_progress, options.cancel}));
+  return install_new(build.config, std::move(build.layers), {std::string(name)},
+                     {options.on_progress, options.cancel});
 }
 
 }  // namespace drupe
