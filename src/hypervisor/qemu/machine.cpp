@@ -201,6 +201,9 @@ Status QemuMachine::set_link(bool up, Deadline deadline) {
 // holds no descriptor of a file that other machines start from. (A pipe would be simpler, but qemu truncates
 // what it opens.)
 Status QemuMachine::save_device_state(int file, Deadline deadline) {
+  // qemu writes where the descriptor stands, which after a save before this one is not the beginning.
+  if (::ftruncate(parts_.state_in.get(), 0) != 0 || ::lseek(parts_.state_out.get(), 0, SEEK_SET) != 0)
+    return fail_sys("Rewinding the device state failed", errno);
   const std::string set = std::to_string(kStateFdset);
   DRUPE_TRY(run_command("add-fd", R"({"fdset-id":)" + set + "}", deadline, {parts_.state_out.get()}));
   auto saved = run_command("xen-save-devices-state",
