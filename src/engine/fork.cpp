@@ -90,6 +90,7 @@ Result<EngineImpl::Held> EngineImpl::make_child(const ForkSource& source, const 
   Status made;
   for (const std::string& file : needed_files(record))
     if (made) made = link_file(source.dir.get(), file, scratch.dir.get(), file);
+  add_disk_node(record);
   if (made) made = publish(scratch, record);
   if (!made) {
     static_cast<void>(home_.discard(scratch.path));

@@ -52,6 +52,7 @@ Status link_base(const Home& home, const BaseManifest& manifest, int dir, Sandbo
   record.base_key = manifest.key;
   record.base_ram_file = kLinkedRam;
   record.disk_chain = {kImageFile, kLinkedDisk};
+  add_disk_node(record);
   SavedState saved;
   saved.device_state_file = kLinkedState;
   saved.epoch = manifest.epoch;
@@ -60,6 +61,10 @@ Status link_base(const Home& home, const BaseManifest& manifest, int dir, Sandbo
   record.state_key = manifest.state_key;
   record.tsc_khz = manifest.tsc_khz;
   return {};
+}
+
+void add_disk_node(SandboxRecord& record) {
+  record.disk_chain.push_back("disk-" + std::to_string(record.next_file++) + ".qcow2");
 }
 
 std::vector<std::string> needed_files(const SandboxRecord& record) {

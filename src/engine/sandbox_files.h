@@ -17,6 +17,8 @@ inline constexpr const char* kImageFile = "image.ext4";
 Status link_base(const Home& home, const BaseManifest& manifest, int dir, SandboxRecord& record);
 /// Links the kernel and initramfs of `assets` into `dir`, replacing older ones.
 Status link_kernel(const Home& home, const std::string& kernel_directory, int dir);
+/// Puts the name of a new writable node on the disk chain; the shim makes it.
+void add_disk_node(SandboxRecord& record);
 /// Names of all files `record` needs, kernel included.
 [[nodiscard]] std::vector<std::string> needed_files(const SandboxRecord& record);
 /// Removes what `record` does not need: files of saves that did not finish, a dead shim's socket. The caller

@@ -147,8 +147,9 @@ Result<Launched> Launcher::launch(Options options) {
   const std::uint32_t attempts = restore ? options.retries + 1 : 1;
   for (std::uint32_t i = 0;; ++i) {
     const bool last = i + 1 >= attempts;
-    const Deadline deadline =
-        last ? options.deadline : std::min(options.deadline, Clock::now() + kFirstRestoreDeadline);
+    const auto now = Clock::now();
+    const Deadline first = std::min(now + kFirstRestoreDeadline, now + (options.deadline - now) / 2);
+    const Deadline deadline = last ? options.deadline : first;
     timings_.clear();
     auto launched = attempt(options, deadline);
     if (launched || last || Clock::now() >= options.deadline) return launched;
@@ -241,6 +242,9 @@ Status Launcher::add_disk(LaunchSpec& spec, const Options& options) {
   DRUPE_ASSIGN(top.fd, open_at(dir_, chain.back(), O_RDWR | O_CREAT | O_NOFOLLOW));
   struct stat info{};
   if (::fstat(top.fd.get(), &info) != 0) return fail_sys("Looking at the sandbox's disk failed", errno);
+  // Every node that others build on has links in their directories: writing it would change all their disks.
+  if (info.st_nlink != 1)
+    return fail(ErrorCode::kIntegrity, "The sandbox's writable disk node belongs to other sandboxes too");
   // A restore continues a disk that stood still: whatever an attempt before this one wrote must go.
   if (fresh_top_ || info.st_size == 0) {
     if (::ftruncate(top.fd.get(), 0) != 0)

@@ -32,11 +32,11 @@ inline constexpr int kStatusFd = 6;  ///< The shim writes one ShimStatus and clo
 enum class LaunchMode : std::uint8_t {
   kBoot,  ///< Cold boot of the disk. When record.saved is there, it is dropped once the sandbox runs.
   /// From the linked base snapshot: fresh identity. The engine has linked everything before:
-  /// record.base_ram_file, record.saved (device state and epoch of the base, no delta) and record.disk_chain
-  /// (image and the base's node, both immutable).
+  /// record.base_ram_file, record.saved (device state and epoch of the base, no delta) and record.disk_chain:
+  /// the image, the base's node, both immutable, and the name of a new node that the shim makes.
   kFromBase,
   kResume,     ///< From record.saved: same identity. The shim puts a new writable node on the chain.
-  kForkChild,  ///< From record.saved: fresh identity. The shim puts a new writable node on the chain.
+  kForkChild,  ///< From record.saved: fresh identity. The chain's last name is a new node that the shim makes.
   /// Cold boot on record.disk_chain (the image alone) with kBaseDiskFile as new writable node, exercise, save
   /// kBaseRamFile and kBaseStateFile into the directory, write the record (state paused, saved), end.
   kMakeBase,
