@@ -168,7 +168,7 @@ void Job::on_status() {
   process_.status.reset();
   status_closed_ = true;
   status_complete();
-  check_finished();
+  pump();
 }
 
 void Job::status_complete() {
@@ -186,7 +186,6 @@ void Job::status_complete() {
   } else {
     started_ = true;
     announce();
-    pump();
   }
   status_bytes_.clear();
 }
@@ -279,7 +278,8 @@ std::size_t Job::readable_now(const Output& output) const {
   if (output.drained || output.ended || quiet()) return 0;
   std::size_t size = kDetachedRead;
   if (stream_ != 0) {
-    if (!started_ && !ended_) return 0;
+    // A short command may end before its start was announced; its output waits for that.
+    if (!started_ && !status_closed_) return 0;
     if (!output.pending.empty() || !host_.bulk().has_room()) return 0;
     size = std::min(output.credit.may_send(), kMaxPayload);
   }

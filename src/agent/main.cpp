@@ -23,8 +23,8 @@ Status serve() {
   // Its memory holds other streams' bytes; children between fork and exec inherit the mark.
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   ::signal(SIGPIPE, SIG_IGN);
-  // A batch process does not preempt its writers at each wake-up: they fill their pipes first, and one frame carries what would be
-  // eight. Children get the normal policy.
+  // A batch process does not preempt its writers at each wake-up: they fill their pipes first, and one frame
+  // carries what would be eight. Children get the normal policy.
   const sched_param normal{};
   ::sched_setscheduler(0, SCHED_BATCH | SCHED_RESET_ON_FORK, &normal);
   const rlimit files{1024 * 1024, 1024 * 1024};

@@ -49,12 +49,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 9:
       check<OpenedReply>(bytes);
       break;
-    case 10:
-      [[maybe_unused]] const auto facts = ExitFacts::decode(bytes);
-      break;  // unknown error codes change
-    case 11:
+    case 10: {
+      [[maybe_unused]] const auto facts = ExitFacts::decode(bytes);  // unknown error codes change
+      break;
+    }
+    case 11: {
       [[maybe_unused]] const auto reply = decode_reply(bytes);
       break;
+    }
     case 12: {
       auto assembler = OpenAssembler::begin(bytes);
       if (assembler && assembler->complete()) [[maybe_unused]]

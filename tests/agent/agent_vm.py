@@ -54,6 +54,31 @@ def write_overlay(path, backing):
         out.truncate(4 * cluster)
 
 
+def make_disk(directory):
+    """A disk with busybox and little else, some of it hostile: /dev and /proc are symbolic links, /tmp is missing."""
+    tree = os.path.join(directory, "tree")
+    for name in ("bin", "etc", "root", "sys", "real-dev", "home/app"):
+        os.makedirs(os.path.join(tree, name))
+    shutil.copy(shutil.which("busybox"), os.path.join(tree, "bin/busybox"))
+    listed = subprocess.run(["busybox", "--list"], stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    for name in listed:
+        if name != "busybox":
+            os.symlink("busybox", os.path.join(tree, "bin", name))
+    os.symlink("real-dev", os.path.join(tree, "dev"))
+    os.symlink("/", os.path.join(tree, "proc"))
+    os.symlink("/home/app/hosts-elsewhere", os.path.join(tree, "etc/hosts"))
+    with open(os.path.join(tree, "etc/passwd"), "w") as out:
+        out.write("root:x:0:0:root:/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\n")
+    with open(os.path.join(tree, "etc/group"), "w") as out:
+        out.write("root:x:0:\napp:x:1001:\nextra:x:27:app\ntty:x:5:\n")
+    disk = os.path.join(directory, "disk.ext4")
+    with open(disk, "wb") as out:
+        out.truncate(1 << 30)
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", tree, "-E", "lazy_itable_init=1,root_owner=0:0", "-J", "size=8", disk],
+                   check=True, env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/sbin:/usr/sbin"})
+    return disk
+
+
 def tsc_khz():
     """Counts the machine's time stamp counter for a tenth of a second, with the little C there is room for."""
     cache = os.path.join(tempfile.gettempdir(), f"drupe-tsc-{os.getuid()}-{open('/proc/sys/kernel/random/boot_id').read().strip()}")
