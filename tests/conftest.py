@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-BINARY = ROOT / "build" / "bin" / "drupe"
+BINARY = Path(os.environ.get("DRUPE_BINARY") or ROOT / "build" / "bin" / "drupe")
 IMAGE = "devbox:1"
 EMULATED = 4  # Time limits are for two busy cores without hardware virtualization.
 

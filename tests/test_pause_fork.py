@@ -56,7 +56,7 @@ def test_exec_on_a_paused_sandbox_resumes_it_and_says_so(new_box):
     one.drupe("pause", one.name)
     result = one.exec("echo", "awake")
     assert result.out == b"awake\n"
-    assert "resume" in result.error
+    assert "paused" in result.error
     assert one.state == "running"
 
 

@@ -40,8 +40,6 @@ int run_command_cp(Session& session, const Arguments& arguments) {
   if (!engine) return session.fail_with(engine.error(), 1);
   auto sandbox = (*engine)->find(from.sandbox.empty() ? to.sandbox : from.sandbox);
   if (!sandbox) return session.fail_with(sandbox.error(), 1);
-  if (sandbox->record.state == SandboxState::kPaused)
-    session.note("Sandbox " + sandbox->record.name + " was paused; it is resumed for this copy");
   auto client = (*engine)->connect(sandbox->record.id, true);
   if (!client) return session.fail_with(client.error(), 1);
   session.progress().finish();

@@ -20,13 +20,11 @@ struct Target {
   std::unique_ptr<ShimClient> client;
 };
 
-/// Connects, resuming a paused sandbox and saying so.
+/// Connects. A paused sandbox is resumed; the engine says so.
 Result<Target> connect(Session& session, const std::string& name) {
   DRUPE_ASSIGN(Engine * engine, session.engine());
   Target target;
   DRUPE_ASSIGN(target.sandbox, engine->find(name));
-  if (target.sandbox.record.state == SandboxState::kPaused)
-    session.note("Sandbox " + target.sandbox.record.name + " was paused; it is resumed for this command");
   DRUPE_ASSIGN(target.client, engine->connect(target.sandbox.record.id, true));
   session.progress().finish();
   return target;
