@@ -49,15 +49,15 @@ class Guest : public ::testing::Test {
 
   static Status make_base() {
     DRUPE_ASSIGN(auto machine, guest_->boot({"image.ext4", "base.qcow2"}));
-    DRUPE_TRY(ask(guest_->loop(), *machine, "fill 16 7", seconds(60)));
-    DRUPE_TRY(ask(guest_->loop(), *machine, "write /root/keep 2 5", seconds(60)));
+    DRUPE_TRY(ask(guest_->loop(), *machine, "fill 16 7", kPatience));
+    DRUPE_TRY(ask(guest_->loop(), *machine, "write /root/keep 2 5", kPatience));
     DRUPE_TRY(machine->stop(soon()));
     DRUPE_ASSIGN(base_, guest_->save(*machine, SaveForm::kWhole));
     return {};
   }
 
   static std::string tell(Machine& machine, const std::string& line) {
-    const auto answer = ask(guest_->loop(), machine, line, seconds(60));
+    const auto answer = ask(guest_->loop(), machine, line, kPatience);
     return answer ? *answer : "no answer: " + to_string(answer.error());
   }
 
@@ -156,6 +156,27 @@ TEST_F(Guest, ASavedMachineGoesOnAsIfNothingHadBeen) {
   EXPECT_EQ(tell(*machine, "verify 7"), "ok");
 }
 
+TEST_F(Guest, EverySaveOfOneMachineCanBeStarted) {
+  auto machine = from_base("twice");
+  ASSERT_TRUE(machine);
+  std::vector<TestGuest::Saved> saves;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(tell(*machine, "fill 4 " + std::to_string(40 + i)), "ok");
+    ASSERT_TRUE(machine->stop(soon()));
+    auto saved = guest_->save(*machine, SaveForm::kDelta);
+    ASSERT_TRUE(saved) << to_string(saved.error());
+    saves.push_back(std::move(*saved));
+    ASSERT_TRUE(machine->cont(soon()));
+  }
+  machine.reset();
+  for (int i = 2; i >= 0; --i) {
+    auto started = guest_->restore({"image.ext4", "base.qcow2", "twice-" + std::to_string(i)}, &base_,
+                                   &saves[static_cast<std::size_t>(i)]);
+    ASSERT_TRUE(started) << to_string(started.error());
+    EXPECT_EQ(tell(**started, "verify " + std::to_string(40 + i)), "ok");
+  }
+}
+
 TEST_F(Guest, ForksShareNothingThatTheyWrite) {
   auto parent = from_base("parent");
   ASSERT_TRUE(parent);
@@ -176,6 +197,7 @@ TEST_F(Guest, ForksShareNothingThatTheyWrite) {
   }
   all.push_back(std::move(parent));
   for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(tell(*all[i], "load off"), "ok");
     EXPECT_EQ(tell(*all[i], "check /root/before 2 1"), "0");
     EXPECT_EQ(tell(*all[i], "fill 8 " + std::to_string(i)), "ok");
     EXPECT_EQ(tell(*all[i], "write /root/own 2 " + std::to_string(100 + i)), "0");

@@ -241,8 +241,8 @@ Result<std::unique_ptr<Machine>> TestGuest::launch(LaunchSpec spec, std::chrono:
 
 Result<std::unique_ptr<Machine>> TestGuest::boot(const std::vector<std::string>& disk) {
   DRUPE_ASSIGN(auto specification, spec(disk, nullptr, nullptr));
-  DRUPE_ASSIGN(auto machine, launch(std::move(specification), std::chrono::seconds(30)));
-  DRUPE_ASSIGN(const std::string said, hear(*loop_, *machine, std::chrono::seconds(60)));
+  DRUPE_ASSIGN(auto machine, launch(std::move(specification), std::chrono::seconds(120)));
+  DRUPE_ASSIGN(const std::string said, hear(*loop_, *machine, std::chrono::seconds(300)));
   if (said != "ready") return fail(ErrorCode::kGuest, "The guest said: " + said + machine->console_tail());
   return machine;
 }
@@ -250,7 +250,7 @@ Result<std::unique_ptr<Machine>> TestGuest::boot(const std::vector<std::string>&
 Result<std::unique_ptr<Machine>> TestGuest::restore(const std::vector<std::string>& disk, const Saved* base,
                                                     const Saved* delta) {
   DRUPE_ASSIGN(auto specification, spec(disk, base, delta));
-  return launch(std::move(specification), std::chrono::seconds(30));
+  return launch(std::move(specification), std::chrono::seconds(120));
 }
 
 Result<TestGuest::Saved> TestGuest::save(Machine& machine, SaveForm form) {
@@ -262,7 +262,7 @@ Result<TestGuest::Saved> TestGuest::save(Machine& machine, SaveForm form) {
   DRUPE_ASSIGN(auto state, open_file(saved.state, O_WRONLY | O_CREAT | O_TRUNC));
   DRUPE_ASSIGN(const auto memory, open_file(saved.memory, O_WRONLY | O_CREAT | O_TRUNC));
   DRUPE_ASSIGN(auto result,
-               machine.save(std::move(state), memory.get(), form, Clock::now() + std::chrono::seconds(30)));
+               machine.save(std::move(state), memory.get(), form, Clock::now() + std::chrono::seconds(240)));
   saved.extents = std::move(result.extents);
   saved.bytes = result.bytes;
   return saved;
