@@ -20,8 +20,12 @@ using testing::ask;
 using ::testing::HasSubstr;
 using testing::TestGuest;
 
+// Long enough for a machine that is emulated inside of an emulated one; nothing waits that long when it
+// works.
+constexpr seconds kPatience{240};
+
 Deadline soon() {
-  return Clock::now() + seconds(30);
+  return Clock::now() + kPatience;
 }
 
 // DRUPE_TEST_ACCELERATOR=kvm runs all of this with KVM (in the lab).
