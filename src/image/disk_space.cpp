@@ -18,7 +18,7 @@ constexpr std::uint64_t kBridge = kDiskBlock;
 
 }  // namespace
 
-DiskSpace::DiskSpace(int fd, BlockMap& map) : fd_(fd), map_(map), buffer_(kBuffer) {}
+DiskSpace::DiskSpace(int fd, BlockMap& map) : fd_(fd), map_(map) {}
 
 Status DiskSpace::allocate(std::uint64_t logical, std::uint64_t count, std::vector<BlockRange>& blocks) {
   bool wrapped = false;
@@ -70,6 +70,7 @@ void DiskSpace::release(const std::vector<BlockRange>& blocks) {
 }
 
 Status DiskSpace::write(std::uint64_t at, std::span<const std::uint8_t> bytes) {
+  buffer_.resize(kBuffer);
   const std::uint64_t end = buffer_at_ + fill_;
   const bool follows = fill_ > 0 && at >= end && at - end < kBridge && at - buffer_at_ < buffer_.size();
   if (!follows) {
