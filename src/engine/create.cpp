@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/failpoint.h"
 #include "base/ids.h"
 #include "engine/engine_impl.h"
 #include "engine/names.h"
@@ -46,7 +47,9 @@ Status EngineImpl::name_sandbox(SandboxRecord& record) const {
 Status EngineImpl::publish(Home::Scratch& scratch, SandboxRecord& record) {
   DRUPE_ASSIGN(const UniqueFd names, home_.lock());
   DRUPE_TRY(name_sandbox(record));
+  failpoint("engine.create.named");
   DRUPE_TRY(write_record(scratch.dir.get(), record));
+  failpoint("engine.create.recorded");
   const std::string place = Home::sandbox(record.id);
   if (::renameat2(home_.dir(), scratch.path.c_str(), home_.dir(), place.c_str(), RENAME_NOREPLACE) != 0)
     return fail_sys("Placing the sandbox's directory failed", errno);
@@ -84,11 +87,13 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
 
   DRUPE_ASSIGN(Home::Scratch scratch, home_.make_scratch("sandbox"));
   Status made = link_file(AT_FDCWD, image.disk_path, scratch.dir.get(), kImageFile);
+  failpoint("engine.create.linked");
   if (made) made = publish(scratch, record);
   if (!made) {
     static_cast<void>(home_.discard(scratch.path));
     return std::unexpected(std::move(made).error());
   }
+  failpoint("engine.create.placed");
   if (record.auto_remove && !record.detached) owned_[record.id] = std::move(scratch.lock);
   clock.mark("directory");
   return SandboxInfo{std::move(record), false};

@@ -77,6 +77,10 @@ Result<SandboxInfo> EngineImpl::find(std::string_view id_or_name) {
   return info;
 }
 
+Result<std::string> EngineImpl::resolve(std::string_view id_or_name) {
+  return resolve_sandbox(home_, id_or_name);
+}
+
 Result<std::vector<SandboxInfo>> EngineImpl::list() {
   DRUPE_ASSIGN(const auto ids, home_.sandbox_ids());
   home_.sweep_scratch();

@@ -38,6 +38,7 @@ class EngineImpl final : public Engine {
   Result<Timings> start(const std::string& id, bool main_on_attach, bool owner_bound) override;
   Result<std::unique_ptr<ShimClient>> connect(const std::string& id, bool resume_paused) override;
   Result<SandboxInfo> find(std::string_view id_or_name) override;
+  Result<std::string> resolve(std::string_view id_or_name) override;
   Result<std::vector<SandboxInfo>> list() override;
   Status stop(const std::string& id, int signal, std::chrono::milliseconds grace) override;
   Status pause(const std::string& id) override;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/ids.h"
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint32_t kMostChildren = 64;
 constexpr std::chrono::seconds kSnapshotLimit{120};
 constexpr std::chrono::minutes kQueueWait{10};
+constexpr int kLinkTries = 2;
 constexpr int kSlotPollMs = 3;
 constexpr int kStatusPollMs = 1000;
 
@@ -155,6 +157,7 @@ class EngineImpl::ChildStarter {
         StartingShim::start(engine_.installation_, child.dir.get(), child.lock.get(),
                             engine_.spec_for(child, {.mode = LaunchMode::kForkChild}, *engine_.host_)));
     child.lock.reset();  // the shim's alone from here on
+    failpoint("engine.fork.spawned");
     flights_.push_back({index, std::move(shim), std::move(slot)});
     return {};
   }
@@ -183,6 +186,7 @@ Result<std::vector<EngineImpl::Held>> EngineImpl::make_children(const std::strin
                                                                 StageClock& clock) {
   DRUPE_ASSIGN(const ForkSource source, fork_source(id));
   clock.mark("snapshot");
+  failpoint("engine.fork.snapshot");
   DRUPE_TRY(require_fitting_memory(source.parent));
   std::vector<Held> children;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -209,8 +213,13 @@ Result<std::vector<SandboxInfo>> EngineImpl::fork(const std::string& id, std::ui
   for (const std::string& name : names) DRUPE_TRY(check_name(name));
   DRUPE_TRY(host());
 
-  DRUPE_ASSIGN(std::vector<Held> children, make_children(id, count, names, clock));
+  auto made = make_children(id, count, names, clock);
+  // The parent's shim shortens its disk chain when it likes: nodes may go between its answer and our links.
+  for (int i = 0; !made && made.error().code == ErrorCode::kNotFound && i < kLinkTries; ++i)
+    made = make_children(id, count, names, clock);
+  DRUPE_ASSIGN(std::vector<Held> children, std::move(made));
   clock.mark("files");
+  failpoint("engine.fork.placed");
   auto results = ChildStarter(*this, std::move(children)).run();
   clock.mark("children");
   std::vector<SandboxInfo> started;

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
 #include "engine/names.h"
@@ -184,16 +185,19 @@ Status EngineImpl::remove(const std::string& id, bool force) {
                   "Stop it first (drupe stop " + called(*record) + "), or remove it with drupe rm -f.");
   }
   DRUPE_ASSIGN(const UniqueFd lock, seize(id, dir->get()));
+  failpoint("engine.remove.seized");
   std::string gone;
   {
     // The directory first: a name without a sandbox is recognised, a sandbox without its name is not.
     DRUPE_ASSIGN(const UniqueFd names, home_.lock());
     DRUPE_ASSIGN(gone, home_.set_aside(Home::sandbox(id)));
+    failpoint("engine.remove.set_aside");
     if (const auto latest = read_record(dir->get())) {
       drop_name(home_, latest->name, id);
       release_promise(home_, id, latest->shape.memory_mib);
     }
   }
+  failpoint("engine.remove.unnamed");
   auto removed = home_.remove_set_aside(gone);
   reap_children();
   return removed;
@@ -213,6 +217,7 @@ Status EngineImpl::rename(const std::string& id, const std::string& name) {
   }
   DRUPE_ASSIGN(const UniqueFd names, home_.lock());
   DRUPE_TRY(take_name(home_, name, id));
+  failpoint("engine.rename.linked");
   Status renamed;
   if (client) {
     UpdateRequest request;
@@ -224,6 +229,7 @@ Status EngineImpl::rename(const std::string& id, const std::string& name) {
     held.record.name = name;
     renamed = write_record(held.dir.get(), held.record);
   }
+  failpoint("engine.rename.recorded");
   if (renamed)
     drop_name(home_, info.record.name, id);
   else

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
 #include "engine/options.h"
@@ -92,6 +93,7 @@ Status EngineImpl::prepare_from_base(Held& held, StageClock& clock) {
   DRUPE_ASSIGN(const BaseManifest manifest, base_for(held.record, disk));
   clock.mark("base");
   DRUPE_TRY(link_base(home_, manifest, held.dir.get(), held.record));
+  failpoint("engine.start.linked");
   return write_record(held.dir.get(), held.record);
 }
 
@@ -116,6 +118,7 @@ Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) 
   DRUPE_ASSIGN(const Host* const machine, host());
   DRUPE_TRY(promise_memory(home_, held.id, held.record.shape.memory_mib));
   clock.mark("admit");
+  failpoint("engine.start.promised");
   const auto try_launch = [&]() -> Status {
     DRUPE_ASSIGN(const StartSlot slot, StartSlot::take(home_, Clock::now() + kQueueWait));
     clock.mark("queue");
@@ -123,6 +126,7 @@ Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) 
                                                         spec_for(held, mode, *machine)));
     held.lock.reset();  // the shim's alone from here on
     clock.mark("spawn");
+    failpoint("engine.start.spawned");
     DRUPE_ASSIGN(const ShimStatus status, shim.finish());
     double before = 0;
     for (const auto& [stage, at] : status.timings) {

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "shim/messages.h"
 
@@ -92,11 +93,13 @@ Status Sandbox::start() {
   replaced_ram_file_ = updated.base_ram_file == record_.base_ram_file ? std::string() : record_.base_ram_file;
   record_ = std::move(updated);
   adopt_machine(std::move(*launched));
+  pass_failpoint("shim.start.launched");
   if (spec_.mode != LaunchMode::kMakeBase) DRUPE_TRY(hub_.listen(kSocketFile));
   DRUPE_TRY(confine());
   if (spec_.mode == LaunchMode::kMakeBase) return make_base();
   DRUPE_TRY(prepare_main());
   DRUPE_TRY(become_running());
+  pass_failpoint("shim.start.recorded");
   if (main_ && main_->waiting() && !spec_.start_main_on_attach) start_main();
   arm_lifetime();
   touch();
@@ -105,6 +108,12 @@ Status Sandbox::start() {
     flatten_if_long();
   });
   return {};
+}
+
+void Sandbox::pass_failpoint(std::string_view name) {
+  failpoint(name, [this] {
+    if (machine_) machine_->kill();
+  });
 }
 
 void Sandbox::adopt_machine(Launched launched) {

@@ -79,6 +79,8 @@ class Sandbox {
   void arm_lifetime();
   void touch();
   void write_record_or_log();
+  /// For crash tests, see docs/states.md.
+  void pass_failpoint(std::string_view name);
 
   // sandbox_end.cpp
   void request_end(EndPlan plan);

@@ -109,7 +109,9 @@ void Sandbox::finish() {
   record_.cause = plan.cause;
   record_.cause_text = plan.text;
   record_.finished_ns = now_realtime_ns();
+  pass_failpoint("shim.end.ended");
   if (!record_.auto_remove) write_record_or_log();
+  pass_failpoint("shim.end.recorded");
   const std::string why = plan.text.empty() ? "it has " + std::string(to_string(plan.cause)) : plan.text;
   part_from_clients(Error{ErrorCode::kVmLost, "The sandbox ended: " + why, {}, 0});
   if (record_.auto_remove) remove_everything();

@@ -64,6 +64,7 @@ Result<std::string> Sandbox::pause() {
   DRUPE_TRY(saver->sync(deadline));
   hub_.pause_reading(true);
   auto saved = saver->save(SaveForm::kDelta, deadline);
+  pass_failpoint("shim.pause.saved");
   SandboxRecord paused = record_;
   Status written;
   // Its command ended or its owner went meanwhile: there is nothing to come back to.
@@ -84,6 +85,7 @@ Result<std::string> Sandbox::pause() {
     return std::unexpected(std::move(written).error());
   }
   record_ = std::move(paused);
+  pass_failpoint("shim.pause.recorded");
   // From here on the sandbox is paused, whatever happens. The rest runs after the answer has been queued.
   ending_ = true;
   loop_.defer([this, saver] { after_pause(*saver); });
@@ -126,9 +128,11 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
   SnapshotReply reply;
   Status done;
   if (auto saved = saver.save(SaveForm::kDelta, deadline)) {
+    pass_failpoint("shim.snapshot.saved");
     reply.saved = std::move(*saved);
     reply.disk_chain = record_.disk_chain;
     done = push_top(saver);
+    pass_failpoint("shim.snapshot.pushed");
     auto went_on = saver.go_on(/*keep_files=*/done.has_value());
     if (done) done = std::move(went_on);
   } else {
@@ -152,6 +156,7 @@ Status Sandbox::push_top(Saver&) {
   record_.disk_chain.push_back(name);
   auto done = write_empty_qcow2(top.get(), record_.disk_bytes);
   if (done) done = write_record(host_.dir, record_);
+  pass_failpoint("shim.snapshot.recorded");
   if (done) done = machine_->push_overlay(std::move(top), Clock::now() + kPauseDeadline);
   if (done) return {};
   before.next_file = record_.next_file;
