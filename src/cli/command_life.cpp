@@ -172,11 +172,20 @@ int run_command_rm(Session& session, const Arguments& arguments) {
   auto words = session.parse(set, arguments);
   if (!words) return words.error();
   if (words->empty()) return session.usage_error(set, "A sandbox is needed.");
-  return for_each_sandbox(session, *words,
-                          [force](Engine& engine, const SandboxInfo& sandbox) -> Result<std::string> {
-                            DRUPE_TRY(engine.remove(sandbox.record.id, force));
-                            return sandbox.record.name;
-                          });
+  auto engine = session.engine();
+  if (!engine) return session.fail_with(engine.error(), 1);
+  int status = 0;
+  for (const std::string& word : *words) {
+    // By id and not through its record, so that one with a damaged record can be removed too.
+    const auto id = (*engine)->resolve(word);
+    const auto removed = id ? (*engine)->remove(*id, force) : Status(std::unexpected(id.error()));
+    session.progress().finish();
+    if (!removed)
+      status = session.fail_with(removed.error(), 1);
+    else if (session.print(word + "\n") != 0)
+      return 1;
+  }
+  return status;
 }
 
 int run_command_rename(Session& session, const Arguments& arguments) {

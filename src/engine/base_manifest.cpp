@@ -2,6 +2,7 @@
 
 #include "engine/base_snapshot.h"
 #include "image/digest.h"
+#include "image/disk.h"
 
 namespace drupe {
 namespace {
@@ -68,9 +69,9 @@ Result<BaseManifest> decode_manifest(std::string_view text) {
 std::string base_key(const BaseRecipe& recipe, const GuestAssets& assets, const HypervisorInfo& hypervisor) {
   std::string text = "drupe base " + std::to_string(kBaseFormat) + "\n";
   for (const std::string& part :
-       {recipe.image_id, assets.digest, hypervisor.name, hypervisor.state_key,
-        std::to_string(static_cast<int>(hypervisor.accelerator)), std::to_string(recipe.shape.vcpus),
-        std::to_string(recipe.shape.memory_mib)})
+       {recipe.image_id, std::to_string(kDiskWriterVersion), assets.digest, hypervisor.name,
+        hypervisor.state_key, std::to_string(static_cast<int>(hypervisor.accelerator)),
+        std::to_string(recipe.shape.vcpus), std::to_string(recipe.shape.memory_mib)})
     text += std::to_string(part.size()) + ":" + part + "\n";
   return sha256_hex(text).substr(0, 40);
 }
