@@ -34,7 +34,8 @@ Status Server::open_control() {
   Port::Callbacks callbacks;
   callbacks.on_frame = [this](const Frame& frame) { return on_request(frame); };
   callbacks.on_marker = [this](std::uint64_t epoch) { on_marker(*control_, epoch); };
-  callbacks.on_broken = [this](Error error) {
+  callbacks.on_desync = [this](const Error& error) { desynced("control", error); };
+  callbacks.on_broken = [this](const Error& error) {
     say("control port: " + error.message);
     start_over(&Server::open_control);
   };
@@ -49,7 +50,8 @@ Status Server::open_bulk() {
   callbacks.on_frame = [this](const Frame& frame) { return on_bulk(frame); };
   callbacks.on_marker = [this](std::uint64_t epoch) { on_marker(*bulk_, epoch); };
   callbacks.on_room = [this] { on_room(); };
-  callbacks.on_broken = [this](Error error) {
+  callbacks.on_desync = [this](const Error& error) { desynced("bulk", error); };
+  callbacks.on_broken = [this](const Error& error) {
     say("bulk port: " + error.message);
     start_over(&Server::open_bulk);
   };
@@ -59,7 +61,14 @@ Status Server::open_bulk() {
   return {};
 }
 
-/// After bytes that are no frames: the port waits for the next marker, and nothing of this epoch goes on.
+/// After bytes that are no frames: nothing of this epoch goes on. The other port may have the next marker
+/// already.
+void Server::desynced(const char* port, const Error& error) {
+  say(std::string(port) + " port: " + error.message);
+  new_epoch(0);
+}
+
+/// After a host that did not read for too long: the port waits for the next marker.
 void Server::start_over(Status (Server::*open)()) {
   loop_.defer([this, open] {
     new_epoch(0);

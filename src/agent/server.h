@@ -45,6 +45,7 @@ class Server : public JobHost {
   Status open_bulk();
   void on_marker(Port& port, std::uint64_t epoch);
   void new_epoch(std::uint64_t epoch);
+  void desynced(const char* port, const Error& error);
   void start_over(Status (Server::*open)());
   Status on_bulk(const Frame& frame);
   Status on_stream_frame(Stream& stream, const Frame& frame);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace drupe {
 namespace {
@@ -65,15 +66,22 @@ void append_frame(std::string& out, FrameType type, Channel channel, std::uint32
   out.append(payload);
 }
 
+std::unexpected<Error> FrameParser::refuse(Error error, std::string_view before, ByteView rest) {
+  leftover_.assign(before).append(as_text(rest));
+  return std::unexpected(std::move(error));
+}
+
 Status FrameParser::feed(ByteView bytes, const std::function<Status(const Frame&)>& on_frame) {
   while (!bytes.empty()) {
     if (partial_.empty() && bytes.size() >= kFrameHeaderSize) {
       // The common case: the frame is whole in the caller's buffer and is not copied.
-      DRUPE_ASSIGN(const Header header, read_header(bytes));
-      const std::size_t whole = kFrameHeaderSize + header.size;
+      const auto header = read_header(bytes);
+      if (!header) return refuse(header.error(), {}, bytes);
+      const std::size_t whole = kFrameHeaderSize + header->size;
       if (bytes.size() >= whole) {
-        DRUPE_TRY(deliver(header, bytes.subspan(kFrameHeaderSize, header.size), on_frame));
+        auto delivered = deliver(*header, bytes.subspan(kFrameHeaderSize, header->size), on_frame);
         bytes = bytes.subspan(whole);
+        if (!delivered) return refuse(std::move(delivered).error(), {}, bytes);
         continue;
       }
     }
@@ -86,11 +94,13 @@ Status FrameParser::feed(ByteView bytes, const std::function<Status(const Frame&
     partial_.append(as_text(bytes.first(take)));
     bytes = bytes.subspan(take);
     if (partial_.size() < kFrameHeaderSize) return {};
-    DRUPE_ASSIGN(const Header header, read_header(as_bytes(partial_)));
-    if (partial_.size() < kFrameHeaderSize + header.size) continue;
+    const auto header = read_header(as_bytes(partial_));
+    if (!header) return refuse(header.error(), std::exchange(partial_, {}), bytes);
+    if (partial_.size() < kFrameHeaderSize + header->size) continue;
     // The buffer leaves the parser before the callback, so a reset() from inside it does no harm.
     const std::string frame = std::exchange(partial_, {});
-    DRUPE_TRY(deliver(header, as_bytes(frame).subspan(kFrameHeaderSize), on_frame));
+    auto delivered = deliver(*header, as_bytes(frame).subspan(kFrameHeaderSize), on_frame);
+    if (!delivered) return refuse(std::move(delivered).error(), {}, bytes);
   }
   return {};
 }

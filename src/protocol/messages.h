@@ -1,4 +1,5 @@
-// The messages inside frames. Every struct has encode() and a decode() that takes hostile bytes. docs/protocol.md.
+// The messages inside frames. Every struct has encode() and a decode() that takes hostile bytes.
+// docs/protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,30 @@
 
 namespace drupe {
 
-/// Requests of the control port. Values below 0x100 go to the agent; from 0x100 on they are answered by the shim
-/// (shim/messages.h). A client of the shim may use both, except those marked "shim only".
+/// Requests of the control port. Values below 0x100 go to the agent; from 0x100 on they are answered by the
+/// shim (shim/messages.h). A client of the shim may use both, except those marked "shim only".
 enum class RequestKind : std::uint16_t {
-  kPing = 1,          ///< Body is echoed (at most 1 KiB).
-  kHello = 2,         ///< Shim only. -> HelloReply.
-  kSetUp = 3,         ///< Shim only. SetUpRequest: identity, clock, entropy; done on boot and on every restore, before any user work runs.
-  kSync = 4,          ///< Flushes the guest's file systems; user work runs on.
-  kFreeze = 5,        ///< Shim only. FreezeRequest. -> empty, when user work and file systems are frozen and both ports are quiet.
-  kThaw = 6,          ///< Shim only. Undoes kFreeze, after the markers.
-  kGrowRoot = 7,      ///< Shim only. Grows the root file system to its device. -> empty.
-  kStats = 8,         ///< -> GuestStats.
-  kProcesses = 9,     ///< -> ProcessList.
-  kSignalExec = 10,   ///< SignalExecRequest. kNotFound when no such exec.
-  kShutdown = 11,     ///< Shim only. ShutdownRequest: signal main, grace, kill all, sync, unmount. Replies, then powers off.
-  kSetHost = 12,      ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle (used when networks come).
+  kPing = 1,      ///< Body is echoed (at most 1 KiB).
+  kHello = 2,     ///< Shim only. -> HelloReply.
+  kSetUp = 3,     ///< Shim only. SetUpRequest: identity, clock, entropy; done on boot and on every restore,
+                  ///< before any user work runs.
+  kSync = 4,      ///< Flushes the guest's file systems; user work runs on.
+  kFreeze = 5,    ///< Shim only. FreezeRequest. -> empty, when user work and file systems are frozen and both
+                  ///< ports are quiet.
+  kThaw = 6,      ///< Shim only. Undoes kFreeze, after the markers.
+  kGrowRoot = 7,  ///< Shim only. Grows the root file system to its device. -> empty.
+  kStats = 8,     ///< -> GuestStats.
+  kProcesses = 9,    ///< -> ProcessList.
+  kSignalExec = 10,  ///< SignalExecRequest. kNotFound when no such exec.
+  kShutdown = 11,  ///< Shim only. ShutdownRequest: signal main, grace, kill all, sync, unmount. Replies, then
+                   ///< powers off.
+  kSetHost =
+      12,  ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle (used when networks come).
 };
 
 enum class EventKind : std::uint16_t {
-  kWorkEnded = 1,  ///< The namespace's init is gone (guest root ended it); body: text, the reason. The sandbox ends.
+  kWorkEnded =
+      1,  ///< The namespace's init is gone (guest root ended it); body: text, the reason. The sandbox ends.
 };
 
 /// A reply is u8 1 and an error, or u8 0 and the body.
@@ -57,22 +63,23 @@ struct HelloReply {
 
 /// Repairs a fresh boot or a restored machine. After it the guest's clocks, randomness and names are its own.
 struct SetUpRequest {
-  std::uint64_t realtime_ns = 0;    ///< CLOCK_REALTIME to step to.
-  std::string entropy;              ///< 32..256 bytes, credited to the kernel's pool, then reseeded.
-  std::string hostname;             ///< 1..64 bytes; also in /etc/hostname and /etc/hosts.
-  std::string machine_id;           ///< 32 hex digits.
-  std::string mac;                  ///< 6 bytes, or empty: keep.
-  bool new_identity = false;        ///< Fork or first use: replace boot id and machine id. A resume keeps them.
+  std::uint64_t realtime_ns = 0;  ///< CLOCK_REALTIME to step to.
+  std::string entropy;            ///< 32..256 bytes, credited to the kernel's pool, then reseeded.
+  std::string hostname;           ///< 1..64 bytes; also in /etc/hostname and /etc/hosts.
+  std::string machine_id;         ///< 32 hex digits.
+  std::string mac;                ///< 6 bytes, or empty: keep.
+  bool new_identity = false;      ///< Fork or first use: replace boot id and machine id. A resume keeps them.
   std::vector<std::string> default_env;  ///< "KEY=value" of the image; used by every exec unless overridden.
-  std::string default_user;         ///< Image's User; empty: root.
-  std::string default_cwd;          ///< Image's WorkingDir; empty: /.
+  std::string default_user;              ///< Image's User; empty: root.
+  std::string default_cwd;               ///< Image's WorkingDir; empty: /.
   [[nodiscard]] std::string encode() const;
   static Result<SetUpRequest> decode(ByteView bytes);
 };
 
 struct FreezeRequest {
-  std::uint32_t barrier = 0;      ///< The host's kBarrier on the bulk port; the guest answers with the same one.
-  std::uint32_t deadline_ms = 0;  ///< For freezing; when it passes, everything is thawed and the reply is kTimeout.
+  std::uint32_t barrier = 0;  ///< The host's kBarrier on the bulk port; the guest answers with the same one.
+  std::uint32_t deadline_ms =
+      0;  ///< For freezing; when it passes, everything is thawed and the reply is kTimeout.
   [[nodiscard]] std::string encode() const;
   static Result<FreezeRequest> decode(ByteView bytes);
 };
@@ -126,26 +133,30 @@ struct SetHostRequest {
   static Result<SetHostRequest> decode(ByteView bytes);
 };
 
-// --- streams -----------------------------------------------------------------------------------------------------------
+// --- streams
+// -----------------------------------------------------------------------------------------------------------
 
 enum class OpenKind : std::uint8_t {
   kExec = 1,
-  kAttach = 2,     ///< To a running exec by id: its output so far (a bounded ring of 64 KiB a channel) and from now on.
+  kAttach = 2,  ///< To a running exec by id: its output so far (a bounded ring of 64 KiB a channel) and from
+                ///< now on.
   kReadFile = 3,   ///< path, offset, length (0: to the end). stdout: bytes. result: StatResult.
-  kWriteFile = 4,  ///< path, offset, mode, uid, gid, flags. stdin: bytes; written atomically (temp + rename) unless append or ranged.
+  kWriteFile = 4,  ///< path, offset, mode, uid, gid, flags. stdin: bytes; written atomically (temp + rename)
+                   ///< unless append or ranged.
   kTarIn = 5,      ///< path: existing directory. stdin: tar. Modes, times, links, sparse kept.
-  kTarOut = 6,     ///< path. stdout: tar (PAX), entries named relative to `path`'s parent (last component first).
-  kWalk = 7,       ///< path. stdout: WalkEntry records; options in `walk`.
-  kStat = 8,       ///< result: StatResult of path (no_follow flag).
+  kTarOut =
+      6,      ///< path. stdout: tar (PAX), entries named relative to `path`'s parent (last component first).
+  kWalk = 7,  ///< path. stdout: WalkEntry records; options in `walk`.
+  kStat = 8,  ///< result: StatResult of path (no_follow flag).
   kMkdir = 9,
   kRemove = 10,
   kRename = 11,
   kChmod = 12,
   kChown = 13,
   kSymlink = 14,
-  kList = 15,      ///< path. stdout: kEntry records of the directory's entries, unsorted.
-  kWatch = 16,     ///< path. stdout: WatchEvent records until reset.
-  kTunnel = 17,    ///< TCP to 127.0.0.1:port (or [::1]) inside the guest. stdin/stdout are the two directions.
+  kList = 15,    ///< path. stdout: kEntry records of the directory's entries, unsorted.
+  kWatch = 16,   ///< path. stdout: WatchEvent records until reset.
+  kTunnel = 17,  ///< TCP to 127.0.0.1:port (or [::1]) inside the guest. stdin/stdout are the two directions.
 };
 
 struct ResourceLimit {
@@ -154,16 +165,16 @@ struct ResourceLimit {
 };
 
 struct ExecOptions {
-  std::string exec_id;               ///< Unique in the sandbox; 1..64 of [A-Za-z0-9._-]. "main" is the main command.
-  std::vector<std::string> argv;     ///< argv[0] is looked up in PATH of the resulting environment. Bytes.
-  std::vector<std::string> env;      ///< "KEY=value", over the image's. Bytes.
-  std::string cwd;                   ///< Empty: the image's.
-  std::string user;                  ///< "name", "uid", "name:group", "uid:gid"; empty: the image's.
+  std::string exec_id;  ///< Unique in the sandbox; 1..64 of [A-Za-z0-9._-]. "main" is the main command.
+  std::vector<std::string> argv;  ///< argv[0] is looked up in PATH of the resulting environment. Bytes.
+  std::vector<std::string> env;   ///< "KEY=value", over the image's. Bytes.
+  std::string cwd;                ///< Empty: the image's.
+  std::string user;               ///< "name", "uid", "name:group", "uid:gid"; empty: the image's.
   bool tty = false;
   std::uint16_t rows = 24, columns = 80;
-  bool stdin_open = false;           ///< false: /dev/null.
-  bool keep_on_reset = false;        ///< The process lives on when its stream is reset.
-  std::uint64_t timeout_ms = 0;      ///< 0: none. Then the whole tree is killed.
+  bool stdin_open = false;       ///< false: /dev/null.
+  bool keep_on_reset = false;    ///< The process lives on when its stream is reset.
+  std::uint64_t timeout_ms = 0;  ///< 0: none. Then the whole tree is killed.
   std::vector<ResourceLimit> limits;
 };
 
@@ -174,7 +185,8 @@ struct FileOptions {
   std::uint64_t offset = 0, length = 0;
   std::uint32_t mode = 0;
   std::int64_t uid = -1, gid = -1;  ///< -1: leave.
-  bool no_follow = false, recursive = false, parents = false, append = false, exclusive = false, ranged = false;
+  bool no_follow = false, recursive = false, parents = false, append = false, exclusive = false,
+       ranged = false;
   std::vector<std::string> ignore;  ///< kWalk: gitignore-style patterns.
   bool contents = false;            ///< kWalk: stream contents of regular files up to `length` bytes each.
   std::uint16_t port = 0;           ///< kTunnel.
@@ -185,16 +197,17 @@ struct OpenRequest {
   OpenKind kind = OpenKind::kExec;
   ExecOptions exec;  ///< kExec; kAttach uses exec_id only.
   FileOptions file;  ///< Everything else.
-  /// May exceed one frame (arguments and environment of 1 MiB and more), so it is sent as one kOpen frame holding the first
-  /// part and kData frames on Channel::kStdin before credits apply: see docs/protocol.md, "Large opens".
+  /// May exceed one frame (arguments and environment of 1 MiB and more), so it is sent as one kOpen frame
+  /// holding the first part and kData frames on Channel::kStdin before credits apply: see docs/protocol.md,
+  /// "Large opens".
   [[nodiscard]] std::string encode() const;
   static Result<OpenRequest> decode(ByteView bytes);
 };
 /// Longest encoded OpenRequest: 4 MiB.
 inline constexpr std::size_t kMaxOpenRequest = 4 * 1024 * 1024;
 
-/// Appends the frames of one open: kOpen with u32 total length and the first part, then kData on kStdin with the rest.
-/// These kData frames take no credit. Precondition: encoded.size() <= kMaxOpenRequest.
+/// Appends the frames of one open: kOpen with u32 total length and the first part, then kData on kStdin with
+/// the rest. These kData frames take no credit. Precondition: encoded.size() <= kMaxOpenRequest.
 void append_open_frames(std::string& out, std::uint32_t stream, std::string_view encoded);
 
 /// Puts an open together again.
@@ -202,7 +215,8 @@ class OpenAssembler {
  public:
   /// From the payload of the kOpen frame.
   static Result<OpenAssembler> begin(ByteView payload);
-  /// The payload of the next kData frame on kStdin; precondition: !complete(). More than is missing is an error.
+  /// The payload of the next kData frame on kStdin; precondition: !complete(). More than is missing is an
+  /// error.
   Status add(ByteView payload);
   [[nodiscard]] bool complete() const { return bytes_.size() == total_; }
   [[nodiscard]] std::size_t total() const { return total_; }
@@ -226,18 +240,19 @@ struct ExitFacts {
   std::int32_t signal = 0;      ///< 0: none.
   bool timed_out = false;
   bool oom_killed = false;
-  bool truncated = false;             ///< Output was lost (ring overflow while nobody was attached).
+  bool truncated = false;  ///< Output was lost (ring overflow while nobody was attached).
   std::uint64_t wall_ns = 0, cpu_ns = 0;
-  std::optional<Error> error;         ///< Could not start (sys_errno says why; exit_code then is 126 or 127), or a file operation failed.
-  std::string result;                 ///< Encoded StatResult (kStat, kReadFile, kWriteFile), else empty.
+  std::optional<Error> error;  ///< Could not start (sys_errno says why; exit_code then is 126 or 127), or a
+                               ///< file operation failed.
+  std::string result;          ///< Encoded StatResult (kStat, kReadFile, kWriteFile), else empty.
   [[nodiscard]] std::string encode() const;
   static Result<ExitFacts> decode(ByteView bytes);
 };
 
 /// Result of kStat, kReadFile and kWriteFile; record of kList and kWalk.
 struct StatResult {
-  std::string name;        ///< kList and kWalk: path relative to the start.
-  char type = 'f';         ///< f d l c b p s, as in find -type.
+  std::string name;  ///< kList and kWalk: path relative to the start.
+  char type = 'f';   ///< f d l c b p s, as in find -type.
   std::uint64_t size = 0, allocated = 0;
   std::uint32_t mode = 0, uid = 0, gid = 0;
   std::int64_t mtime_ns = 0;
@@ -249,18 +264,19 @@ struct StatResult {
 
 // kList, kWalk and kWatch write records to stdout: u32 length of the rest, u8 RecordKind, body.
 enum class RecordKind : std::uint8_t {
-  kEntry = 1,    ///< StatResult. kList and kWalk.
-  kContent = 2,  ///< Next bytes of the entry before (kWalk with contents); never empty.
-  kContentEnd = 3,  ///< u8 1 = the file is longer than what was sent. After the last kContent of an entry, also of an empty file.
-  kProblem = 4,  ///< text name, i32 errno: could not be read; the walk goes on.
-  kChange = 5,   ///< WatchEvent.
+  kEntry = 1,       ///< StatResult. kList and kWalk.
+  kContent = 2,     ///< Next bytes of the entry before (kWalk with contents); never empty.
+  kContentEnd = 3,  ///< u8 1 = the file is longer than what was sent. After the last kContent of an entry,
+                    ///< also of an empty file.
+  kProblem = 4,     ///< text name, i32 errno: could not be read; the walk goes on.
+  kChange = 5,      ///< WatchEvent.
 };
 /// Longest record: a content chunk and its head.
 inline constexpr std::size_t kMaxRecord = 65536;
 
 struct WatchEvent {
-  /// c created, m modified (closed after writing), d deleted, f moved from here, t moved to here, a attributes changed,
-  /// o events were lost: look at the whole tree again.
+  /// c created, m modified (closed after writing), d deleted, f moved from here, t moved to here, a
+  /// attributes changed, o events were lost: look at the whole tree again.
   char kind = 'o';
   bool directory = false;
   std::uint32_t cookie = 0;  ///< Same in the `f` and the `t` of one rename.
@@ -274,7 +290,8 @@ void append_record(std::string& out, RecordKind kind, std::string_view body);
 /// Cuts a byte stream into records.
 class RecordParser {
  public:
-  /// Calls `on_record` for each complete record; stops at the first error (length, kind, or an error of `on_record`).
+  /// Calls `on_record` for each complete record; stops at the first error (length, kind, or an error of
+  /// `on_record`).
   Status feed(ByteView bytes, const std::function<Status(RecordKind, ByteView)>& on_record);
   /// True between records.
   [[nodiscard]] bool idle() const { return partial_.empty(); }

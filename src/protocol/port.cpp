@@ -168,8 +168,9 @@ void Port::on_ready(std::uint32_t events) {
   if (begin_ != end_ && (events & EPOLLOUT) != 0) flush();
 }
 
-/// What is there, up to the size of `chunk`; 0 at the end, negative with errno. A virtio port gives one page a call, so several are
-/// gathered: whole frames are cheaper to pass on than their pages. A socket gives all it has at once.
+/// What is there, up to the size of `chunk`; 0 at the end, negative with errno. A virtio port gives one page
+/// a call, so several are gathered: whole frames are cheaper to pass on than their pages. A socket gives all
+/// it has at once.
 ssize_t Port::gather(std::span<std::uint8_t> chunk) {
   std::size_t filled = 0;
   while (filled < chunk.size()) {
@@ -203,6 +204,7 @@ void Port::read_some() {
 
 Status Port::take(ByteView bytes) {
   const auto alive = alive_;
+  std::string refused;  // what `bytes` views after a desync
   while (!bytes.empty()) {
     if (awaiting_marker_) {
       if (!scanner_.scan(bytes)) return {};
@@ -211,16 +213,23 @@ Status Port::take(ByteView bytes) {
       if (!*alive || broken_) return {};
       continue;
     }
-    // A callback that awaits a marker ends the frames of this epoch; what follows them goes to the scanner.
-    const std::uint8_t* rest = bytes.data() + bytes.size();
     auto fed = parser_.feed(bytes, [&](const Frame& frame) -> Status {
       if (!*alive || broken_ || awaiting_marker_) return {};
       return callbacks_.on_frame(frame);
     });
     if (!*alive || broken_) return {};
-    if (!fed && !awaiting_marker_) return fed;
-    if (awaiting_marker_) parser_.reset();
-    bytes = {rest, 0};
+    if (awaiting_marker_) {
+      // A callback ended this epoch; the peer waits for a word before it writes the next marker.
+      parser_.reset();
+      return {};
+    }
+    if (fed) return {};
+    if (!callbacks_.on_desync) return fed;
+    refused = parser_.take_leftover();
+    bytes = as_bytes(refused);
+    await_marker(0);
+    callbacks_.on_desync(std::move(fed).error());
+    if (!*alive || broken_) return {};
   }
   return {};
 }

@@ -34,6 +34,10 @@ class Port {
   struct Callbacks {
     /// An error breaks the connection.
     std::function<Status(const Frame&)> on_frame;
+    /// When set, bytes that are no frames, and an error of on_frame, do not break the connection: this is
+    /// told, and then the next marker of any epoch is awaited, from the refused bytes on. So a marker is
+    /// understood at any time.
+    std::function<void(Error)> on_desync;
     /// Once, at the end of the connection or after hostile bytes; nothing is sent or delivered afterwards.
     std::function<void(Error)> on_broken;
     /// The marker awaited by await_marker() came; frames follow.

@@ -101,6 +101,35 @@ TEST_F(PortTest, MarkersDivideEpochs) {
   EXPECT_EQ(b_.epochs, std::vector<std::uint64_t>{42});
 }
 
+TEST_F(PortTest, FindsAMarkerAmongHostileBytesWhenTold) {
+  std::optional<Error> desync;
+  End c, d;
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  open(c, UniqueFd(pair[0]));
+  Port::Callbacks callbacks;
+  callbacks.on_frame = [&d](const Frame& frame) -> Status {
+    if (frame.type == FrameType::kReset) return fail(ErrorCode::kGuest, "refused");
+    d.data += as_text(frame.payload);
+    return {};
+  };
+  callbacks.on_marker = [&d](std::uint64_t epoch) { d.epochs.push_back(epoch); };
+  callbacks.on_desync = [&desync](Error error) { desync = std::move(error); };
+  d.port = *Port::create(*loop_, UniqueFd(pair[1]), {}, std::move(callbacks));
+  c.port->send(FrameType::kData, Channel::kStdin, 1, "one ");
+  c.port->send_raw(std::string(100, '\xff'));
+  c.port->send_marker(7);
+  c.port->send(FrameType::kData, Channel::kStdin, 1, "two ");
+  c.port->send_marker(8);  // where a frame should begin
+  c.port->send(FrameType::kReset, Channel::kStdin, 1, "");
+  c.port->send(FrameType::kData, Channel::kStdin, 1, "lost ");
+  c.port->send_marker(9);
+  c.port->send(FrameType::kData, Channel::kStdin, 1, "three");
+  ASSERT_TRUE(until([&] { return d.data == "one two three"; })) << d.data;
+  EXPECT_EQ(d.epochs, (std::vector<std::uint64_t>{7, 8, 9}));
+  EXPECT_TRUE(desync);
+}
+
 TEST_F(PortTest, BreaksOnHostileBytes) {
   a_.port->send_raw(std::string(100, '\xff'));
   ASSERT_TRUE(until([&] { return b_.broken.has_value(); }));

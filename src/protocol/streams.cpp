@@ -87,8 +87,8 @@ bool plausible(const ExecOptions& exec) {
 
 bool plausible(const FileOptions& file) {
   constexpr std::int64_t kMaxId = 0xfffffffe;
-  return file.ignore.size() <= kMaxStrings && !has_nul(file.path) && !has_nul(file.target) && !has_nul(file.user) &&
-         file.uid >= -1 && file.uid <= kMaxId && file.gid >= -1 && file.gid <= kMaxId;
+  return file.ignore.size() <= kMaxStrings && !has_nul(file.path) && !has_nul(file.target) &&
+         !has_nul(file.user) && file.uid >= -1 && file.uid <= kMaxId && file.gid >= -1 && file.gid <= kMaxId;
 }
 
 }  // namespace

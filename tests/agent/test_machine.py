@@ -132,8 +132,10 @@ def test_stdin_beyond_credit_resets_the_stream_only(vm):
 
 
 def test_out_of_memory_is_a_fact(vm):
-    done = vm.sh("tail -c 2G < /dev/zero", timeout=180)
-    assert done.facts.oom_killed and not done.facts.timed_out
+    done = vm.sh("dd if=/dev/zero of=/dev/shm/fill bs=1M count=200; dd if=/dev/zero of=/dev/null bs=400M count=1; echo $?; rm /dev/shm/fill",
+                 timeout=180)
+    assert done.facts.oom_killed and not done.facts.timed_out and done.facts.exit_code == 0
+    assert done.stdout == b"137\n"
     assert vm.run("true").facts.oom_killed is False
     assert p.Stats(vm.request(p.STATS)).oom_kills >= 1
 
