@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "host_facts.h"
 #include "report.h"
 
 namespace drupe::bench {
@@ -30,12 +31,14 @@ struct Bench {
   const Settings& settings;
   Engine& engine;
   Report& report;
+  const CpuMeter& cpu;
 };
 
 /// One row of the table; adds lines to the report.
 using RowFunction = Status (*)(Bench& bench);
 
 Status row_run(Bench& bench);
+Status row_start(Bench& bench);
 Status row_pool(Bench& bench);
 Status row_ping(Bench& bench);
 Status row_exec(Bench& bench);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -37,6 +38,32 @@ std::uint64_t kib_field(const std::string& text, const std::string& name) {
 }
 
 }  // namespace
+
+CpuMeter::CpuMeter() {
+  const std::string root = "/sys/fs/cgroup/cpuacct";
+  const std::string path = root + "/drupe-bench-" + std::to_string(::getpid());
+  if (::mkdir(path.c_str(), 0755) != 0) return;
+  const auto procs = open_at(AT_FDCWD, path + "/cgroup.procs", O_WRONLY);
+  if (procs && write_all(procs->get(), "0"))
+    path_ = path;
+  else
+    ::rmdir(path.c_str());
+}
+
+CpuMeter::~CpuMeter() {
+  if (path_.empty()) return;
+  const std::string parent = path_.substr(0, path_.rfind('/'));
+  if (const auto procs = open_at(AT_FDCWD, parent + "/cgroup.procs", O_WRONLY)) {
+    std::istringstream members(proc_text(path_ + "/cgroup.procs"));
+    for (std::string pid; members >> pid;) static_cast<void>(write_all(procs->get(), pid));
+  }
+  ::rmdir(path_.c_str());
+}
+
+double CpuMeter::ms() const {
+  if (path_.empty()) return 0;
+  return std::strtod(proc_text(path_ + "/cpuacct.usage").c_str(), nullptr) / 1e6;
+}
 
 double load_average() {
   return std::strtod(proc_text("/proc/loadavg").c_str(), nullptr);

@@ -23,8 +23,9 @@ struct Row {
   RowFunction run;
 };
 
-constexpr std::array<Row, 12> kRows{{{"program", row_program},
+constexpr std::array<Row, 13> kRows{{{"program", row_program},
                                      {"run", row_run},
+                                     {"start", row_start},
                                      {"pool", row_pool},
                                      {"ping", row_ping},
                                      {"exec", row_exec},
@@ -39,7 +40,8 @@ constexpr std::array<Row, 12> kRows{{{"program", row_program},
 constexpr const char* kUsage =
     "drupe-bench [--home DIR] [--image NAME] [--json FILE] [--samples N] [--bulk-samples N] [--bulk-mib N]\n"
     "            [--idle-seconds N] [--layer-tar FILE] [--bin DIR] [ROW...]\n"
-    "Rows: program run pool ping exec pause fork generations memory bulk image parallel (default: all)\n";
+    "Rows: program run start pool ping exec pause fork generations memory bulk image parallel (default: "
+    "all)\n";
 
 struct Arguments {
   Settings settings;
@@ -141,8 +143,12 @@ Result<int> run(Arguments arguments) {
   settings.scratch = engine->home() + "/bench-" + random_id();
   DRUPE_TRY(make_dirs(settings.scratch));
   Report report;
-  Bench bench{settings, *engine, report};
+  const CpuMeter cpu;
+  Bench bench{settings, *engine, report, cpu};
   auto facts = machine_facts();
+  // What the engine opens once and keeps is no leftover.
+  DRUPE_TRY(engine->images());
+  DRUPE_TRY(engine->list());
   const std::size_t processes = machine_processes();
   const std::size_t descriptors = count_entries("/proc/self/fd");
   const std::size_t sandboxes = count_sandboxes(bench);

@@ -45,6 +45,9 @@ void print_notes(const Line& line) {
     if (line.target && line.target->factor != 0) text += "; target " + formula(*line.target);
     std::printf("    %s\n", text.c_str());
   }
+  if (most(line.cpu) > 0)
+    std::printf("    processor time: %s ms, yardstick %s ms\n", number(median(line.cpu)).c_str(),
+                number(median(line.yardstick_cpu)).c_str());
   if (line.details.empty()) return;
   std::printf("   ");
   for (const auto& [name, value] : line.details) std::printf(" %s %s;", name.c_str(), number(value).c_str());

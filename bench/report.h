@@ -25,6 +25,8 @@ struct Line {
   Samples samples;
   std::string yardstick_what;
   Samples yardstick;
+  Samples cpu,
+      yardstick_cpu;  ///< Processor milliseconds of each sample, its tidying up included; may be empty.
   std::optional<Target> target;                         ///< Absent: only told.
   std::vector<std::pair<std::string, double>> details;  ///< E.g. medians of stages.
   double load = 0;  ///< Average of the last minute when the line was finished.

@@ -27,6 +27,8 @@ std::string Report::json(const std::vector<std::pair<std::string, std::string>>&
       entry["yardstick_median"] = median(line.yardstick);
       entry["yardstick_samples"] = line.yardstick;
     }
+    if (!line.cpu.empty()) entry["cpu_ms"] = line.cpu;
+    if (!line.yardstick_cpu.empty()) entry["yardstick_cpu_ms"] = line.yardstick_cpu;
     for (const auto& [name, value] : line.details) entry["details"][name] = value;
     entry["samples"] = line.samples;
     out["lines"].push_back(std::move(entry));

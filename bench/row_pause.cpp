@@ -55,9 +55,11 @@ struct Lines {
 
 Status cycle(Bench& bench, Guest& guest, bool at_once, Lines& lines) {
   guest.disconnect();
+  double cpu = bench.cpu.ms();
   auto begun = Clock::now();
   DRUPE_TRY(bench.engine.pause(guest.id()));
   lines.pause.samples.push_back(ms_since(begun));
+  lines.pause.cpu.push_back(bench.cpu.ms() - cpu);
   if (!at_once) {
     DRUPE_ASSIGN(const std::uint64_t bytes, delta_bytes(bench, guest.id()));
     lines.mib.push_back(static_cast<double>(bytes) / (1 << 20));
@@ -65,20 +67,25 @@ Status cycle(Bench& bench, Guest& guest, bool at_once, Lines& lines) {
     DRUPE_ASSIGN(const double copied, copy_bytes(bench, bytes));
     lines.pause.yardstick.push_back(copied);
   }
+  cpu = bench.cpu.ms();
   begun = Clock::now();
   DRUPE_TRY(bench.engine.resume(guest.id(), false));
   lines.resume_calls.push_back(ms_since(begun));
   DRUPE_TRY(guest.connect());
   DRUPE_TRY(guest.ping());
-  (at_once ? lines.at_once : lines.resume).samples.push_back(ms_since(begun));
+  Line& line = at_once ? lines.at_once : lines.resume;
+  line.samples.push_back(ms_since(begun));
+  line.cpu.push_back(bench.cpu.ms() - cpu);
   return {};
 }
 
-Status clone_yardstick(EventLoop& loop, Hypervisor& hypervisor, const CloneFiles& files, Samples& samples) {
+Status clone_yardstick(Bench& bench, Hypervisor& hypervisor, const CloneFiles& files, Line& line) {
+  const double cpu = bench.cpu.ms();
   const auto begun = Clock::now();
-  DRUPE_ASSIGN(const auto clone, BareClone::start(loop, hypervisor, files));
+  DRUPE_ASSIGN(const auto clone, BareClone::start(bench.engine.loop(), hypervisor, files));
   DRUPE_TRY(clone->ping());
-  samples.push_back(ms_since(begun));
+  line.yardstick.push_back(ms_since(begun));
+  line.yardstick_cpu.push_back(bench.cpu.ms() - cpu);
   return {};
 }
 
@@ -111,7 +118,7 @@ Status measure(Bench& bench, std::uint32_t memory_mib, const std::string& writer
   const std::uint32_t rounds = targets ? bench.settings.samples : bench.settings.bulk_samples * 2;
   for (std::uint32_t i = 0; i < rounds; ++i) {
     DRUPE_TRY(cycle(bench, *guest, i % 2 == 1, lines));
-    DRUPE_TRY(clone_yardstick(bench.engine.loop(), *hypervisor, base.files, lines.resume.yardstick));
+    DRUPE_TRY(clone_yardstick(bench, *hypervisor, base.files, lines.resume));
   }
   lines.pause.details = {{"saved MiB", median(lines.mib)}};
   lines.resume.details = stage_details(bench.engine);

@@ -60,16 +60,20 @@ Status measure(Bench& bench, const BaseFiles& base, const Case& test) {
   std::vector<std::string> bare = base.clone_command(bench);
   bare.insert(bare.end(), test.argv.begin(), test.argv.end());
   for (std::uint32_t i = 0; i < bench.settings.samples; ++i) {
+    double cpu = bench.cpu.ms();
     auto begun = Clock::now();
     DRUPE_ASSIGN(const std::string out, run_drupe(bench, ours));
     line.samples.push_back(ms_since(begun));
     DRUPE_TRY(check_output(out, test));
     settle(bench, sandboxes);
+    line.cpu.push_back(bench.cpu.ms() - cpu);
+    cpu = bench.cpu.ms();
     begun = Clock::now();
     DRUPE_ASSIGN(const std::string bare_out, run_program(bare));
     line.yardstick.push_back(ms_since(begun));
     DRUPE_TRY(check_output(bare_out, test));
     settle(bench, sandboxes);
+    line.yardstick_cpu.push_back(bench.cpu.ms() - cpu);
   }
   DRUPE_ASSIGN(line.details, stages(bench, test, sandboxes));
   bench.report.add(std::move(line));
