@@ -186,9 +186,21 @@ def test_manifest_of_another_digest(store, server):
 
 
 def test_truncated_layer(store, server):
+    image = noise_image(3_000_000)
+    reference = server.add("app", "1", image)
+    layer = image.manifest["layers"][0]["digest"]
+    server.blobs[layer] = server.blobs[layer][:1_000_000]
+    pull_refused(store, reference, "sends only 1000000 of")
+
+
+def test_connections_that_always_break(store, server):
     reference = server.add("app", "1", noise_image(3_000_000))
-    server.cut_after = 0
-    pull_refused(store, reference, "layer")
+    server.cut_after = 10_000
+    result = store("pull", "-q", "--insecure", reference, code=1)
+    assert "broke too often" in result.error and "kept" in result.error, result
+    assert [path for path in leftovers(store) if not path.startswith("blobs/")] == []
+    server.cut_after = None
+    store("pull", "-q", "--insecure", reference)
 
 
 def test_broken_connections_are_continued(store, server):

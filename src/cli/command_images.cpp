@@ -9,6 +9,7 @@
 #include "cli/json_writer.h"
 #include "cli/table.h"
 #include "cli/values.h"
+#include "image/reference.h"
 #include "image/store.h"
 
 namespace drupe::cli {
@@ -133,9 +134,10 @@ int run_command_pull(Session& session, const Arguments& arguments) {
   std::string text;
   for (const auto& word : *words) {
     auto image = (*store)->pull(word, options);
-    if (!image)
-      return failed(session, image.error().code == ErrorCode::kCancelled ? image.error()
-                                                                         : Error(image.error()).in(word));
+    // Most sentences name the image themselves.
+    if (!image && image.error().code != ErrorCode::kCancelled && word.size() <= kReferenceLimit && !image.error().message.contains(word))
+      return failed(session, Error(image.error()).in(word));
+    if (!image) return failed(session, image.error());
     text += label_of(*image) + "\n";
     images.push_back(*std::move(image));
   }

@@ -135,7 +135,7 @@ Status Registry::download(const Descriptor& blob, int fd,
                       " bytes of the layer sha256:" + blob.digest.substr(0, 12),
                   "Try again; if it stays so, the image must be pushed again.");
     }
-    DRUPE_TRY(pause(fruitless, ""));
+    if (fruitless != 0) DRUPE_TRY(pause(fruitless - 1, ""));
   }
   return fail(ErrorCode::kUnavailable,
               "The connection to the registry " + shown(reference_.host) + " broke too often",

@@ -72,6 +72,7 @@ class StoreFiles {
                              const std::function<void()>& on_wait) const;
   /// Lets others read it too.
   static void share_blob(int fd);
+  [[nodiscard]] bool is_empty_blob(const std::string& digest) const;
   void drop_blob(const std::string& digest) const;
 
   /// Removes what killed processes left behind. Needs the store's lock.

@@ -78,6 +78,10 @@ class StoreImpl final : public ImageStore {
   struct Fetched;
   Result<Fetched> fetch_manifest(Registry& registry, const Reference& reference, const std::string& platform);
   Result<Image> fetch(const Reference& reference, const PullOptions& options);
+  /// `blobs`: the different ones of `layers`, sorted by digest.
+  Result<Image> fetch_and_install(const Registry& registry, NewImage& image,
+                                  const std::vector<Descriptor>& blobs, const std::vector<Descriptor>& layers,
+                                  const Watch& watch);
   Status fetch_layers(const Registry& registry, const std::string& title,
                       const std::vector<Descriptor>& layers, std::vector<UniqueFd>& files,
                       const Watch& watch);

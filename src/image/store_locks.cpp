@@ -115,6 +115,11 @@ void StoreFiles::share_blob(int fd) {
   static_cast<void>(::flock(fd, LOCK_SH));
 }
 
+bool StoreFiles::is_empty_blob(const std::string& digest) const {
+  struct stat info{};
+  return ::fstatat(dir(), ("blobs/" + digest).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_size == 0;
+}
+
 void StoreFiles::drop_blob(const std::string& digest) const {
   ::unlinkat(dir(), ("blobs/" + digest).c_str(), 0);
 }

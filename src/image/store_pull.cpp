@@ -182,18 +182,27 @@ Result<Image> StoreImpl::fetch(const Reference& reference, const PullOptions& op
   }
   // In one order for all, so that two pulls that share layers cannot wait for each other.
   std::ranges::sort(blobs, {}, &Descriptor::digest);
-  for (std::size_t i = 0; i < blobs.size(); ++i) places[blobs[i].digest] = i;
-  std::vector<UniqueFd> files;
-  DRUPE_TRY(fetch_layers(registry, title, blobs, files, watch));
-  for (const Descriptor& layer : manifest.layers) {
-    DRUPE_ASSIGN(const Compression compression, layer_compression(layer.media_type));
-    image.layers.push_back({files[places[layer.digest]].get(), 0, layer.size, {}, compression});
-  }
-  auto installed = install(image, watch);
-  // Kept only while a break may be followed by a new try; bytes that turned out useless are not.
-  if (installed || installed.error().code != ErrorCode::kCancelled)
-    for (const Descriptor& blob : blobs) files_.drop_blob(blob.digest);
+  auto installed = fetch_and_install(registry, image, blobs, manifest.layers, watch);
+  // What has arrived serves a new try after a break; bytes that turned out useless do not.
+  const bool keep = !installed && (installed.error().code == ErrorCode::kCancelled ||
+                                   installed.error().code == ErrorCode::kUnavailable);
+  for (const Descriptor& blob : blobs)
+    if (!keep || files_.is_empty_blob(blob.digest)) files_.drop_blob(blob.digest);
   return installed;
+}
+
+Result<Image> StoreImpl::fetch_and_install(const Registry& registry, NewImage& image,
+                                           const std::vector<Descriptor>& blobs,
+                                           const std::vector<Descriptor>& layers, const Watch& watch) {
+  std::vector<UniqueFd> files;
+  DRUPE_TRY(fetch_layers(registry, image.title, blobs, files, watch));
+  for (const Descriptor& layer : layers) {
+    DRUPE_ASSIGN(const Compression compression, layer_compression(layer.media_type));
+    const auto place = std::ranges::lower_bound(blobs, layer.digest, {}, &Descriptor::digest);
+    image.layers.push_back(
+        {files[static_cast<std::size_t>(place - blobs.begin())].get(), 0, layer.size, {}, compression});
+  }
+  return install(image, watch);
 }
 
 Result<Image> StoreImpl::pull(std::string_view text, const PullOptions& options) {
