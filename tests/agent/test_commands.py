@@ -1,4 +1,4 @@
-"""Commands: exit facts, output, stdin, terminals, users, limits (cases C.0 and C.1 of the public bug reports)."""
+"""Commands: exit facts, output, stdin, terminals, users, limits."""
 import os
 import re
 import signal

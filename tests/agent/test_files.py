@@ -1,4 +1,4 @@
-"""File operations (cases C.2), trees, watch, tunnel."""
+"""File operations, trees, watch, tunnel."""
 import hashlib
 import io
 import os
