@@ -1,5 +1,5 @@
-// Times fork + exec + wait of a program inside the guest: `fork_timer PROGRAM COUNT` prints one number of microseconds
-// for each round.
+// Times fork + exec + wait of a program inside the guest: `fork_timer PROGRAM COUNT` prints one number of
+// microseconds for each round.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// PID 1 of the yardstick for bulk transfers: copies raw bytes over the bulk port, no frames, no credits. One line on the
-// control port starts a copy: "send MIB" or "receive MIB"; the answer is a line when it is done.
+// PID 1 of the yardstick for bulk transfers: copies raw bytes over the bulk port, no frames, no credits. One
+// line on the control port starts a copy: "send MIB" or "receive MIB"; the answer is a line when it is done.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>

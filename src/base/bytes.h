@@ -54,8 +54,8 @@ class ByteWriter {
   std::string out_;
 };
 
-/// Reads what ByteWriter wrote. After the first value that does not fit, ok() is false and every later read gives an
-/// empty value, so a decoder may read all fields first and check once.
+/// Reads what ByteWriter wrote. After the first value that does not fit, ok() is false and every later read
+/// gives an empty value, so a decoder may read all fields first and check once.
 class ByteReader {
  public:
   explicit ByteReader(ByteView bytes) : rest_(bytes) {}
@@ -90,7 +90,8 @@ class ByteReader {
   [[nodiscard]] std::vector<std::string> texts() {
     const auto count = number<std::uint32_t>();
     std::vector<std::string> values;
-    // Each text takes at least its length field, so a hostile count cannot make this loop or allocate for long.
+    // Each text takes at least its length field, so a hostile count cannot make this loop or allocate for
+    // long.
     for (std::uint32_t i = 0; ok_ && i < count; ++i) values.push_back(text());
     return values;
   }

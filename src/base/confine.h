@@ -33,10 +33,10 @@ struct Confinement {
   bool leave_root = true;
   /// What stays reachable (Landlock, and the content of the empty root, where everything is read-only).
   std::vector<PathRule> paths;
-  std::vector<DirRule> dirs;         ///< Landlock only.
-  bool allow_sockets = false;        ///< socket(), socketpair(), bind(), connect(), listen().
-  bool allow_unix_accept = false;    ///< accept() on listeners that exist.
-  bool allow_exec = true;            ///< execve() and fork(); a child needs it for its own program.
+  std::vector<DirRule> dirs;       ///< Landlock only.
+  bool allow_sockets = false;      ///< socket(), socketpair(), bind(), connect(), listen().
+  bool allow_unix_accept = false;  ///< accept() on listeners that exist.
+  bool allow_exec = true;          ///< execve() and fork(); a child needs it for its own program.
   /// Signals to processes that are not confined further than this one. A process needs it that ends its
   /// confined children, by kill or by dying itself (PR_SET_PDEATHSIG).
   bool allow_signals = false;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kMaxEvents = 64;
 
-// The generation in the upper half tells a descriptor number that was closed and reused from the one that was watched.
+// The generation in the upper half tells a descriptor number that was closed and reused from the one that was
+// watched.
 std::uint64_t tag(int fd, std::uint64_t generation) {
   return (generation << 32) | static_cast<std::uint32_t>(fd);
 }
@@ -35,7 +36,8 @@ Status EventLoop::watch(int fd, std::uint32_t events, OnReady on_ready) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = tag(fd, generation);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_sys("Watching a descriptor failed", errno);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return fail_sys("Watching a descriptor failed", errno);
   watches_[fd] = Watch{generation, std::make_shared<OnReady>(std::move(on_ready))};
   return {};
 }
@@ -46,7 +48,8 @@ Status EventLoop::modify(int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = tag(fd, found->second.generation);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail_sys("Changing a watch failed", errno);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0)
+    return fail_sys("Changing a watch failed", errno);
   return {};
 }
 
@@ -69,7 +72,9 @@ void EventLoop::cancel(TimerId id) {
   }
 }
 
-void EventLoop::defer(std::function<void()> call) { deferred_.push_back(std::move(call)); }
+void EventLoop::defer(std::function<void()> call) {
+  deferred_.push_back(std::move(call));
+}
 
 void EventLoop::fire_timers() {
   const auto now = Clock::now();

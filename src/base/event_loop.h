@@ -17,8 +17,8 @@ namespace drupe {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
-/// Owns the epoll descriptor, not the watched ones. Used by one thread only. Callbacks may add and remove watches and
-/// timers, also their own.
+/// Owns the epoll descriptor, not the watched ones. Used by one thread only. Callbacks may add and remove
+/// watches and timers, also their own.
 class EventLoop {
  public:
   using TimerId = std::uint64_t;

@@ -84,7 +84,8 @@ Status replace_file(DirFd dir, const std::string& path, std::string_view bytes, 
   {
     DRUPE_ASSIGN(const UniqueFd fd, open_at(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     auto written = write_all(fd.get(), bytes);
-    if (written && sync == Sync::kYes && ::fsync(fd.get()) != 0) written = fail_sys("Flushing " + path + " failed", errno);
+    if (written && sync == Sync::kYes && ::fsync(fd.get()) != 0)
+      written = fail_sys("Flushing " + path + " failed", errno);
     if (!written) {
       ::unlinkat(dir, temporary.c_str(), 0);
       return std::unexpected(std::move(written).error().in("Writing " + path + " failed"));
@@ -99,7 +100,8 @@ Status replace_file(DirFd dir, const std::string& path, std::string_view bytes, 
     const auto slash = path.rfind('/');
     const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
     DRUPE_ASSIGN(const UniqueFd parent_fd, open_at(dir, parent, O_DIRECTORY | O_RDONLY));
-    if (::fsync(parent_fd.get()) != 0) return fail_sys("Flushing the directory of " + path + " failed", errno);
+    if (::fsync(parent_fd.get()) != 0)
+      return fail_sys("Flushing the directory of " + path + " failed", errno);
   }
   return {};
 }
@@ -128,6 +130,8 @@ Status remove_tree(DirFd dir, const std::string& path) {
   return {};
 }
 
-std::string proc_fd_path(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+std::string proc_fd_path(int fd) {
+  return "/proc/self/fd/" + std::to_string(fd);
+}
 
 }  // namespace drupe

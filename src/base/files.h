@@ -1,4 +1,5 @@
-// Small file operations that are easy to get wrong: whole reads with a bound, atomic replacement, full writes.
+// Small file operations that are easy to get wrong: whole reads with a bound, atomic replacement, full
+// writes.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +31,10 @@ Status write_all(int fd, std::string_view bytes);
 Status pwrite_all(int fd, std::string_view bytes, std::uint64_t offset);
 
 enum class Sync : bool { kNo, kYes };
-/// Writes a temporary file beside `path` and renames it into place; with Sync::kYes the file is fsynced before and the
-/// directory after the rename. A reader sees the old or the new content, never a mixture.
-Status replace_file(DirFd dir, const std::string& path, std::string_view bytes, Sync sync, mode_t mode = 0600);
+/// Writes a temporary file beside `path` and renames it into place; with Sync::kYes the file is fsynced
+/// before and the directory after the rename. A reader sees the old or the new content, never a mixture.
+Status replace_file(DirFd dir, const std::string& path, std::string_view bytes, Sync sync,
+                    mode_t mode = 0600);
 /// Removes a tree without following links. A missing tree is success.
 Status remove_tree(DirFd dir, const std::string& path);
 /// Path of /proc/self/fd/N for interfaces that take only paths.

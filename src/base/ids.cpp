@@ -31,6 +31,8 @@ std::string to_hex(const std::string& bytes) {
   return out;
 }
 
-std::string random_id() { return to_hex(random_bytes(6)); }
+std::string random_id() {
+  return to_hex(random_bytes(6));
+}
 
 }  // namespace drupe

@@ -21,7 +21,8 @@ std::atomic<int> g_level{-1};
 int level() {
   const int known = g_level.load(std::memory_order_relaxed);
   if (known >= 0) return known;
-  const int fresh = static_cast<int>(std::getenv("DRUPE_DEBUG") != nullptr ? LogLevel::kDebug : LogLevel::kInfo);
+  const int fresh =
+      static_cast<int>(std::getenv("DRUPE_DEBUG") != nullptr ? LogLevel::kDebug : LogLevel::kInfo);
   g_level.store(fresh, std::memory_order_relaxed);
   return fresh;
 }
@@ -36,7 +37,9 @@ void set_log_name(std::string_view name) {
   g_name[size] = '\0';
 }
 
-void set_log_level(LogLevel level) { g_level.store(static_cast<int>(level), std::memory_order_relaxed); }
+void set_log_level(LogLevel level) {
+  g_level.store(static_cast<int>(level), std::memory_order_relaxed);
+}
 
 void log(LogLevel level_of_line, std::string_view text) {
   if (static_cast<int>(level_of_line) < level()) return;
@@ -52,7 +55,8 @@ void log(LogLevel level_of_line, std::string_view text) {
   line += ' ';
   line += kWords[static_cast<std::size_t>(level_of_line)];
   line += ": ";
-  for (const char c : text.substr(0, kMaxLine)) line += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
+  for (const char c : text.substr(0, kMaxLine))
+    line += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
   line += '\n';
   // A log line that cannot be written has nowhere else to go.
   [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, line.data(), line.size());

@@ -1,4 +1,5 @@
-// One line per event on standard error, for helpers without a terminal. Guest bytes and secrets do not belong here.
+// One line per event on standard error, for helpers without a terminal. Guest bytes and secrets do not belong
+// here.
 #pragma once
 
 #include <string_view>

@@ -74,7 +74,8 @@ std::unexpected<Error> fail_sys(std::string_view what, int err) {
   ErrorCode code = ErrorCode::kHost;
   if (err == ENOENT) code = ErrorCode::kNotFound;
   if (err == EACCES || err == EPERM) code = ErrorCode::kPermission;
-  if (err == ENOSPC || err == EDQUOT || err == EMFILE || err == ENFILE || err == ENOMEM) code = ErrorCode::kLimit;
+  if (err == ENOSPC || err == EDQUOT || err == EMFILE || err == ENFILE || err == ENOMEM)
+    code = ErrorCode::kLimit;
   if (err == EEXIST) code = ErrorCode::kAlreadyExists;
   return fail_errno(code, what, err);
 }

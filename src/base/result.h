@@ -59,7 +59,8 @@ using Status = Result<void>;
 [[nodiscard]] std::unexpected<Error> fail(ErrorCode code, std::string message, std::string next_step = {});
 /// Appends the text of `err` (an errno value) to `what`.
 [[nodiscard]] std::unexpected<Error> fail_errno(ErrorCode code, std::string_view what, int err);
-/// fail_errno() with a code chosen from `err`: ENOENT is kNotFound, EACCES kPermission, ENOSPC kLimit, else kHost.
+/// fail_errno() with a code chosen from `err`: ENOENT is kNotFound, EACCES kPermission, ENOSPC kLimit, else
+/// kHost.
 [[nodiscard]] std::unexpected<Error> fail_sys(std::string_view what, int err);
 
 }  // namespace drupe
@@ -68,15 +69,14 @@ using Status = Result<void>;
 #define DRUPE_CONCAT(a, b) DRUPE_CONCAT_INNER(a, b)
 
 /// Returns the error of `expr` (a Result) from the enclosing function.
-#define DRUPE_TRY(expr)                                                                             \
-  do {                                                                                              \
-    if (auto drupe_status = (expr); !drupe_status)                                                  \
-      return std::unexpected(std::move(drupe_status).error());                                      \
+#define DRUPE_TRY(expr)                                                                                     \
+  do {                                                                                                      \
+    if (auto drupe_status = (expr); !drupe_status) return std::unexpected(std::move(drupe_status).error()); \
   } while (false)
 
 /// Declares or assigns `lhs` from the value of `expr`, or returns its error.
-#define DRUPE_ASSIGN(lhs, expr)                                                                     \
-  auto DRUPE_CONCAT(drupe_result_, __LINE__) = (expr);                                              \
-  if (!DRUPE_CONCAT(drupe_result_, __LINE__))                                                       \
-    return std::unexpected(std::move(DRUPE_CONCAT(drupe_result_, __LINE__)).error());               \
+#define DRUPE_ASSIGN(lhs, expr)                                                       \
+  auto DRUPE_CONCAT(drupe_result_, __LINE__) = (expr);                                \
+  if (!DRUPE_CONCAT(drupe_result_, __LINE__))                                         \
+    return std::unexpected(std::move(DRUPE_CONCAT(drupe_result_, __LINE__)).error()); \
   lhs = *std::move(DRUPE_CONCAT(drupe_result_, __LINE__))

@@ -16,8 +16,9 @@
 namespace drupe {
 
 struct TarDecodeLimits {
-  std::size_t metadata = std::size_t{1} << 20;  ///< Bytes of the extended headers of one entry, or a long name.
-  std::size_t extents = 1 << 20;                ///< Of one sparse file.
+  std::size_t metadata = std::size_t{1}
+                         << 20;   ///< Bytes of the extended headers of one entry, or a long name.
+  std::size_t extents = 1 << 20;  ///< Of one sparse file.
 };
 
 /// Pushes bytes through; memory is bounded by the limits. After an error it must not be fed again.

@@ -135,7 +135,8 @@ int run_command_pull(Session& session, const Arguments& arguments) {
   for (const auto& word : *words) {
     auto image = (*store)->pull(word, options);
     // Most sentences name the image themselves.
-    if (!image && image.error().code != ErrorCode::kCancelled && word.size() <= kReferenceLimit && !image.error().message.contains(word))
+    if (!image && image.error().code != ErrorCode::kCancelled && word.size() <= kReferenceLimit &&
+        !image.error().message.contains(word))
       return failed(session, Error(image.error()).in(word));
     if (!image) return failed(session, image.error());
     text += label_of(*image) + "\n";

@@ -101,7 +101,8 @@ class Engine {
   /// By id, name or unique prefix. Mends first what a killed process left behind (and says so through
   /// on_note).
   virtual Result<SandboxInfo> find(std::string_view id_or_name) = 0;
-  /// The id alone, without reading the record: also that of a sandbox whose record is damaged, so that it can be removed.
+  /// The id alone, without reading the record: also that of a sandbox whose record is damaged, so that it can
+  /// be removed.
   virtual Result<std::string> resolve(std::string_view id_or_name) = 0;
   virtual Result<std::vector<SandboxInfo>> list() = 0;
   virtual Status stop(const std::string& id, int signal, std::chrono::milliseconds grace) = 0;

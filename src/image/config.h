@@ -11,7 +11,8 @@
 namespace drupe {
 
 struct ImageConfig {
-  std::vector<std::string> env;  ///< "KEY=value", each key once (of several the last wins), in order of first mention.
+  std::vector<std::string>
+      env;  ///< "KEY=value", each key once (of several the last wins), in order of first mention.
   std::vector<std::string> entrypoint, cmd;
   std::string working_dir;  ///< Empty: "/".
   std::string user;         ///< "", "name", "uid", "name:group", "uid:gid"; resolved in the guest.
@@ -25,14 +26,15 @@ struct ImageConfig {
 /// A config blob: how to run the image, and which layers it is made of.
 struct ImageSpec {
   ImageConfig config;
-  std::vector<std::string> diff_ids;  ///< SHA-256 of each layer's plain tar, 64 hexadecimal digits, lowest first.
+  std::vector<std::string>
+      diff_ids;  ///< SHA-256 of each layer's plain tar, 64 hexadecimal digits, lowest first.
 };
 
 /// Most bytes a config blob may have.
 inline constexpr std::size_t kConfigLimit = std::size_t{4} << 20;
 
-/// Parses a hostile config blob (image-spec/config.md; application/vnd.docker.container.image.v1+json). kIntegrity when
-/// it is not one.
+/// Parses a hostile config blob (image-spec/config.md; application/vnd.docker.container.image.v1+json).
+/// kIntegrity when it is not one.
 Result<ImageSpec> parse_image_spec(std::string_view json);
 /// The canonical JSON of a spec: the same value gives the same bytes.
 [[nodiscard]] std::string encode_image_spec(const ImageSpec& spec);

@@ -26,7 +26,9 @@ class Decoder : public ByteSource {
   }
 
  protected:
-  [[nodiscard]] std::span<const std::uint8_t> input() const { return std::span(input_).subspan(at_, fill_ - at_); }
+  [[nodiscard]] std::span<const std::uint8_t> input() const {
+    return std::span(input_).subspan(at_, fill_ - at_);
+  }
   void consume(std::size_t bytes) { at_ += bytes; }
   /// Makes input() non-empty unless the end is reached.
   Status refill() {
@@ -41,9 +43,10 @@ class Decoder : public ByteSource {
   Status account(std::size_t made) {
     made_ += made;
     if (made_ > limits_.total)
-      return fail(ErrorCode::kLimit,
-                  "The decompressed data is larger than the limit of " + std::to_string(limits_.total >> 20) + " MiB",
-                  "If the image is trusted and really that large, split it into smaller layers.");
+      return fail(
+          ErrorCode::kLimit,
+          "The decompressed data is larger than the limit of " + std::to_string(limits_.total >> 20) + " MiB",
+          "If the image is trusted and really that large, split it into smaller layers.");
     if (made_ > limits_.ratio_floor && made_ / limits_.ratio > taken_)
       return fail(ErrorCode::kLimit, "The data grows more than " + std::to_string(limits_.ratio) +
                                          " times when it is decompressed, as only a decompression bomb does");
@@ -84,7 +87,8 @@ class GzipDecoder : public Decoder {
   GzipDecoder& operator=(const GzipDecoder&) = delete;
 
   Status start() {
-    if (inflateInit2(&stream_, 15 + 16) != Z_OK) return fail(ErrorCode::kHost, "Starting the gzip decoder failed");
+    if (inflateInit2(&stream_, 15 + 16) != Z_OK)
+      return fail(ErrorCode::kHost, "Starting the gzip decoder failed");
     ready_ = true;
     return {};
   }
@@ -100,7 +104,8 @@ class GzipDecoder : public Decoder {
         return fail(ErrorCode::kIntegrity, "The gzip data is cut short");
       }
       if (between_members_) {
-        if (inflateReset(&stream_) != Z_OK) return fail(ErrorCode::kHost, "Restarting the gzip decoder failed");
+        if (inflateReset(&stream_) != Z_OK)
+          return fail(ErrorCode::kHost, "Restarting the gzip decoder failed");
         between_members_ = false;
       }
       DRUPE_TRY(step());
@@ -149,7 +154,8 @@ class ZstdDecoder : public Decoder {
       if (in.empty() && between_frames_) return std::size_t{0};
       const std::size_t hint = ZSTD_decompressStream(stream_.get(), &out, &from);
       if (ZSTD_isError(hint) != 0)
-        return fail(ErrorCode::kIntegrity, std::string("The zstd data is damaged: ") + ZSTD_getErrorName(hint));
+        return fail(ErrorCode::kIntegrity,
+                    std::string("The zstd data is damaged: ") + ZSTD_getErrorName(hint));
       consume(from.pos);
       between_frames_ = hint == 0;
       if (in.empty() && out.pos == 0 && !between_frames_)
@@ -199,7 +205,8 @@ Result<std::unique_ptr<ByteSource>> decompress(ByteSource& inner, const Decompre
       DRUPE_TRY(decoder->start());
       return decoder;
     }
-    case Compression::kNone: break;
+    case Compression::kNone:
+      break;
   }
   return std::make_unique<PlainDecoder>(inner, std::move(head), limits);
 }

@@ -23,9 +23,9 @@ struct DecompressLimits {
   std::uint64_t ratio_floor = std::uint64_t{256} << 20;
 };
 
-/// Looks at the first bytes of `inner`, which is borrowed, and returns a source of the plain bytes; bytes that start
-/// like neither format pass unchanged (still within limits.total). Trailing garbage, a cut stream and a wrong check
-/// sum are kIntegrity, a broken limit is kLimit.
+/// Looks at the first bytes of `inner`, which is borrowed, and returns a source of the plain bytes; bytes
+/// that start like neither format pass unchanged (still within limits.total). Trailing garbage, a cut stream
+/// and a wrong check sum are kIntegrity, a broken limit is kLimit.
 Result<std::unique_ptr<ByteSource>> decompress(ByteSource& inner, const DecompressLimits& limits);
 
 }  // namespace drupe

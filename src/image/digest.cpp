@@ -4,7 +4,8 @@
 #include <array>
 #include <vector>
 
-// OpenSSL's low-level calls: linked statically they are 20 KB, where EVP costs each start of the program 3 ms.
+// OpenSSL's low-level calls: linked statically they are 20 KB, where EVP costs each start of the program 3
+// ms.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
@@ -16,14 +17,20 @@ struct Sha256::State {
   SHA256_CTX context{};
 };
 
-Sha256::Sha256() : state_(std::make_unique<State>()) { SHA256_Init(&state_->context); }
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  SHA256_Init(&state_->context);
+}
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
-void Sha256::update(std::span<const std::uint8_t> bytes) { SHA256_Update(&state_->context, bytes.data(), bytes.size()); }
+void Sha256::update(std::span<const std::uint8_t> bytes) {
+  SHA256_Update(&state_->context, bytes.data(), bytes.size());
+}
 
-void Sha256::update(std::string_view bytes) { SHA256_Update(&state_->context, bytes.data(), bytes.size()); }
+void Sha256::update(std::string_view bytes) {
+  SHA256_Update(&state_->context, bytes.data(), bytes.size());
+}
 
 std::string Sha256::hex() {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> raw{};
@@ -47,15 +54,16 @@ Result<std::string> parse_digest(std::string_view text) {
   constexpr std::string_view kPrefix = "sha256:";
   if (text.starts_with(kPrefix) && is_sha256_hex(text.substr(kPrefix.size())))
     return std::string(text.substr(kPrefix.size()));
-  return fail(ErrorCode::kIntegrity,
-              "The digest '" + std::string(text.substr(0, 100)) + "' is not 'sha256:' with 64 lower-case hexadecimal digits");
+  return fail(ErrorCode::kIntegrity, "The digest '" + std::string(text.substr(0, 100)) +
+                                         "' is not 'sha256:' with 64 lower-case hexadecimal digits");
 }
 
 Result<std::size_t> HashingSource::read(std::span<std::uint8_t> into) {
   DRUPE_ASSIGN(const std::size_t got, inner_.read(into));
   bytes_ += got;
   if (bytes_ > limit_)
-    return fail(ErrorCode::kLimit, "The data is larger than the limit of " + std::to_string(limit_) + " bytes");
+    return fail(ErrorCode::kLimit,
+                "The data is larger than the limit of " + std::to_string(limit_) + " bytes");
   hash_.update(into.first(got));
   return got;
 }

@@ -33,7 +33,8 @@ class Sha256 {
 /// True for exactly 64 lower-case hexadecimal digits.
 [[nodiscard]] bool is_sha256_hex(std::string_view text);
 
-/// The hexadecimal part of "sha256:<hex>". Any other form or algorithm is refused, so the result is safe in a path.
+/// The hexadecimal part of "sha256:<hex>". Any other form or algorithm is refused, so the result is safe in a
+/// path.
 Result<std::string> parse_digest(std::string_view text);
 
 /// Passes bytes through and hashes them; with a limit on their number.

@@ -74,7 +74,8 @@ class FrameParser {
   /// `on_frame`.
   Status feed(ByteView bytes, const std::function<Status(const Frame&)>& on_frame);
   void reset() { partial_.clear(); }
-  /// After an error of feed(): the bytes from the frame that was refused on, or after the one whose callback failed.
+  /// After an error of feed(): the bytes from the frame that was refused on, or after the one whose callback
+  /// failed.
   [[nodiscard]] std::string take_leftover() { return std::exchange(leftover_, {}); }
   /// True between frames.
   [[nodiscard]] bool idle() const { return partial_.empty(); }

@@ -36,7 +36,8 @@ enum class LaunchMode : std::uint8_t {
   /// the image, the base's node, both immutable, and the name of a new node that the shim makes.
   kFromBase,
   kResume,     ///< From record.saved: same identity. The shim puts a new writable node on the chain.
-  kForkChild,  ///< From record.saved: fresh identity. The chain's last name is a new node that the shim makes.
+  kForkChild,  ///< From record.saved: fresh identity. The chain's last name is a new node that the shim
+               ///< makes.
   /// Cold boot on record.disk_chain (the image alone) with kBaseDiskFile as new writable node, exercise, save
   /// kBaseRamFile and kBaseStateFile into the directory, write the record (state paused, saved), end.
   kMakeBase,

@@ -1,5 +1,6 @@
-// Plays a hypervisor process that has been taken over: tries to reach what belongs to other sandboxes and says what worked.
-// The plan ("pid N", "file NAME PATH") is in a file beside the program, if that can be read at all; without it the fixed tries run.
+// Plays a hypervisor process that has been taken over: tries to reach what belongs to other sandboxes and
+// says what worked. The plan ("pid N", "file NAME PATH") is in a file beside the program, if that can be read
+// at all; without it the fixed tries run.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +16,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static void say(const char* what, const char* name) { dprintf(2, "TAKEN %s %s\n", what, name); }
+static void say(const char* what, const char* name) {
+  dprintf(2, "TAKEN %s %s\n", what, name);
+}
 
 static void try_file(const char* name, const char* path) {
   int fd = open(path, O_RDONLY);
@@ -69,7 +72,8 @@ static void try_descriptors(void) {
     if (fstat(fd, &status) != 0) continue;
     char name[64];
     snprintf(name, sizeof name, "descriptor %d", fd);
-    if (S_ISDIR(status.st_mode) && openat(fd, "..", O_RDONLY) >= 0 && openat(fd, "record.json", O_RDONLY) >= 0)
+    if (S_ISDIR(status.st_mode) && openat(fd, "..", O_RDONLY) >= 0 &&
+        openat(fd, "record.json", O_RDONLY) >= 0)
       say("reached folder through", name);
     if (S_ISREG(status.st_mode) && status.st_nlink > 1) {
       if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY) say("reached shared file writable by", name);
