@@ -1,7 +1,7 @@
 """Boots one qemu with drupe-init and speaks to it as a shim would."""
+import functools
 import os
 import queue
-import select
 import shutil
 import socket
 import struct
@@ -79,21 +79,16 @@ def make_disk(directory):
     return disk
 
 
+@functools.cache
 def tsc_khz():
     """Counts the machine's time stamp counter for a tenth of a second, with the little C there is room for."""
-    cache = os.path.join(tempfile.gettempdir(), f"drupe-tsc-{os.getuid()}-{open('/proc/sys/kernel/random/boot_id').read().strip()}")
-    if os.path.exists(cache):
-        return int(open(cache).read())
     source = ("#include <stdio.h>\n#include <time.h>\n#include <x86intrin.h>\nint main(){struct timespec a,b;"
               "clock_gettime(CLOCK_MONOTONIC,&a);unsigned long long t=__rdtsc();double s;do{clock_gettime(CLOCK_MONOTONIC,&b);"
               "s=b.tv_sec-a.tv_sec+(b.tv_nsec-a.tv_nsec)/1e9;}while(s<0.1);printf(\"%.0f\",(__rdtsc()-t)/s/1000);}")
     with tempfile.TemporaryDirectory() as where:
         program = os.path.join(where, "tsc")
         subprocess.run(["cc", "-O1", "-x", "c", "-", "-o", program], input=source.encode(), check=True)
-        value = subprocess.run([program], stdout=subprocess.PIPE, check=True).stdout.decode()
-    with open(cache, "w") as out:
-        out.write(value)
-    return int(value)
+        return int(subprocess.run([program], stdout=subprocess.PIPE, check=True).stdout)
 
 
 class Port:
@@ -261,7 +256,7 @@ class Vm:
         command = [
             QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
             "-M", "microvm,acpi=on,x-option-roms=off,pit=off,pic=off,rtc=off,isa-serial=on", "-accel", "tcg,tb-size=64",
-            "-cpu", os.environ.get("DRUPE_TEST_CPU", "max"), "-m", str(memory), "-smp", str(cpus), "-global", "virtio-mmio.force-legacy=false",
+            "-cpu", os.environ.get("DRUPE_TEST_CPU", "max,erms=off,fsrm=off"), "-m", str(memory), "-smp", str(cpus), "-global", "virtio-mmio.force-legacy=false",
             "-kernel", os.path.join(GUEST, "vmlinux"), "-initrd", self.path("initramfs"), "-append", append,
             "-serial", "file:" + self.path("console"), "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
             "-chardev", f"socket,id=c,path={self.path('control')},server=on,wait=off",
