@@ -109,7 +109,7 @@ int run_command_exec(Session& session, const Arguments& arguments) {
   CommandFlags flags;
   FlagSet set("exec [FLAGS] SANDBOX [--] COMMAND [ARGUMENT...]",
               "Runs a command in a sandbox. A paused sandbox is resumed first.");
-  flags.add_to(set);
+  flags.add_to(set, true);
   set.flag("--json", session.json, "Print one object, as 'drupe run --json' does");
   auto words = session.parse(set, arguments, Words::kFirstEndsFlags);
   if (!words) return words.error();

@@ -61,14 +61,14 @@ void add_refused(FlagSet& flags) {
 
 }  // namespace
 
-void CommandFlags::add_to(FlagSet& flags) {
+void CommandFlags::add_to(FlagSet& flags, bool may_detach) {
+  if (may_detach) flags.flag("-d, --detach", detach, "Do not wait for the command");
   flags.list("-e, --env", "KEY=VALUE", env, "Environment variable; KEY alone takes its value from here")
       .list("--env-file", "FILE", env_files, "File of environment variables, one a line")
       .text("-w, --workdir", "PATH", cwd, "Working directory")
       .text("-u, --user", "USER[:GROUP]", user, "Name or number; default: the image's")
       .flag("-i, --interactive", input, "Forward stdin to the command")
       .flag("-t, --tty", tty, "Give the command a terminal")
-      .flag("-d, --detach", detach, "Do not wait for the command")
       .value(
           "--timeout", "DURATION",
           [this](std::string_view value) -> Status {
@@ -99,7 +99,7 @@ Result<std::vector<std::string>> CommandFlags::environment() const {
 }
 
 void SandboxFlags::add_to(FlagSet& flags, bool run) {
-  command.add_to(flags);
+  command.add_to(flags, run);
   flags
       .value(
           "--entrypoint", "PROGRAM",

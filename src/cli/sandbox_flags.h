@@ -18,7 +18,7 @@ struct CommandFlags {
   bool input = false, tty = false, detach = false;
   std::uint64_t timeout_ms = 0;
 
-  void add_to(FlagSet& flags);
+  void add_to(FlagSet& flags, bool may_detach);
   /// "KEY=value" entries: those of the files first, then -e. A bare KEY takes its value from this process, as
   /// Docker does.
   [[nodiscard]] Result<std::vector<std::string>> environment() const;
