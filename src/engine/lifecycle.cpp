@@ -184,7 +184,10 @@ Status EngineImpl::remove(const std::string& id, bool force) {
       return fail(ErrorCode::kInvalidState, "The sandbox " + called(*record) + " is running",
                   "Stop it first (drupe stop " + called(*record) + "), or remove it with drupe rm -f.");
   }
-  DRUPE_ASSIGN(const UniqueFd lock, seize(id, dir->get()));
+  const auto lock = seize(id, dir->get());
+  if (!lock && lock.error().code == ErrorCode::kNotFound)  // another process removes it at this moment
+    return fail(ErrorCode::kNotFound, "There is no sandbox " + id + " any more");
+  if (!lock) return std::unexpected(lock.error());
   failpoint("engine.remove.seized");
   std::string gone;
   {
