@@ -119,7 +119,7 @@ QemuCommand qemu_command(const QemuCommandInput& input) {
   args.add("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
   args.add("-M", "microvm,acpi=on,auto-kernel-cmdline=off,memory-backend=ram");
   args.add("-accel", accelerator(input));
-  args.add("-cpu", input.accelerator == Accelerator::kKvm ? "host" : "max");
+  args.add("-cpu", input.accelerator == Accelerator::kKvm ? "host" : kTcgCpu);
   args.add("-smp", number(input.shape.vcpus));
   args.add("-m", number(input.shape.memory_mib) + "M");
   args.add("-object", "memory-backend-file,id=ram,mem-path=/drupe/ram,share=off,size=" +

@@ -64,6 +64,7 @@ TEST(QemuCommand, BootUnderTcgNamesTheMeasuredFrequency) {
   EXPECT_THAT(kernel, HasSubstr("tsc_early_khz=2100000 tsc=reliable lpj=8400000 no_timer_check"));
   EXPECT_THAT(kernel, HasSubstr(" drupe.test=1"));
   EXPECT_THAT(after(command, "-accel"), HasSubstr("tcg"));
+  EXPECT_THAT(after(command, "-cpu"), HasSubstr("erms=off"));
   EXPECT_EQ(after(command, "-incoming"), "");
 }
 

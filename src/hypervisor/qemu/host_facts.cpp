@@ -111,7 +111,7 @@ std::string qemu_program() {
 Result<std::string> qemu_state_key(const std::string& program, Accelerator accelerator) {
   DRUPE_ASSIGN(const std::string binary, binary_identity(program));
   std::string key = "qemu-" + binary + "-devices" + std::to_string(kQemuDeviceListVersion);
-  key += accelerator == Accelerator::kKvm ? "-kvm-host-" + cpu_identity() : std::string("-tcg-max");
+  key += accelerator == Accelerator::kKvm ? "-kvm-host-" + cpu_identity() : std::string("-tcg-") + kTcgCpu;
   return key;
 }
 
