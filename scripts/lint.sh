@@ -20,12 +20,12 @@ report() {  # NAME COMMAND...
 
 shell_syntax() { git ls-files -z -- '*.sh' .ci/run | xargs -0 -r -n 1 bash -n; }
 
-# Folders whose code parses what a guest, an image or the network sent.
-hostile='^src/(base|protocol|shim)/'
+# Files whose code parses what a guest, an image or the network sent (some ten seconds each).
+hostile='^src/(protocol/|base/tar_decode|image/(manifest|reference|auth)|shim/record_json)'
 [ "${1:-}" != --all ] || hostile='^src/'
 tidy() {
   git ls-files -- 'src/*.cpp' | grep -E "$hostile" | grep -vE '_(test|fuzz)\.cpp$' |
-    xargs -r -P2 -n 2 clang-tidy-19 -p build --quiet --warnings-as-errors='*' 2>/dev/null
+    xargs -r -P2 -n 2 clang-tidy-19 -p build --quiet --extra-arg=-Wno-unknown-warning-option --warnings-as-errors='*' 2>/dev/null
 }
 
 report "formatting (scripts/format.sh mends it)" scripts/format.sh --check

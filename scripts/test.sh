@@ -2,15 +2,18 @@
 # Runs every test: structure and lints, unit tests (release, then with ASan and UBSan), fuzz targets (5 minutes together),
 # black-box tests over build/bin/drupe. Ends with the line "N passed, N failed[, N skipped]"; status 0 when none failed.
 #
-# usage: test.sh [STAGE...]    stages: lint unit sanitize fuzz blackbox (default: all, in this order)
+# usage: test.sh [STAGE...]    stages: lint unit sanitize fuzz agent blackbox lab (default: all, in this order)
 # env:   DRUPE_TEST_HOME  home of the black-box tests; keeps the image devbox:1 between runs (default: build/test-home)
 #        DRUPE_FUZZ_TOTAL seconds for all fuzz targets together (default: 240)
 # Everything temporary lives in one directory that is removed at the end, also after Ctrl-C; sandboxes are removed as well.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C.UTF-8
+# A python3 of somebody's own may come first in PATH and not have pytest.
+python=python3
+"$python" -c "import pytest" 2>/dev/null || python=/usr/bin/python3
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(lint unit sanitize fuzz blackbox)
+[ ${#stages[@]} -gt 0 ] || stages=(lint unit sanitize fuzz agent blackbox lab)
 
 mkdir -p build
 work=$(mktemp -d /tmp/drupe-test.XXXXXX)
@@ -29,7 +32,7 @@ cleanup() {
     wait "$stage_pid" 2>/dev/null
     kill -KILL -- "-$stage_pid" 2>/dev/null
   fi
-  python3 tests/leftovers.py clean "$DRUPE_TEST_HOMES"
+  "$python" tests/leftovers.py clean "$DRUPE_TEST_HOMES"
   rm -rf "$work"
 }
 trap 'cleanup; exit 130' INT TERM HUP
@@ -61,7 +64,7 @@ gtests() {  # BUILD_DIR PREFIX: every program that ctest knows
   local programs
   mkdir -p "$work/$2"
   # ctest names programs; GoogleTest writes one XML file for each.
-  run env GTEST_OUTPUT="xml:$work/$2/" ctest --test-dir "$1" -j2 --timeout 600 --no-tests=error --output-on-failure \
+  run env GTEST_OUTPUT="xml:$work/$2/" DRUPE_GUEST_DIR="$PWD/build/guest" ctest --test-dir "$1" -j2 --timeout 600 --no-tests=error --output-on-failure \
     > "$work/$2.log" 2>&1 || cat "$work/$2.log"
   programs=$(ctest --test-dir "$1" -N | sed -n 's/^ *Test *#[0-9]*: //p')
   for name in $programs; do
@@ -73,9 +76,15 @@ gtests() {  # BUILD_DIR PREFIX: every program that ctest knows
   done
 }
 
+pytests() {  # NAME PATH...
+  local name=$1
+  shift
+  run "$python" -m pytest -q --tb=short -p no:cacheprovider --junitxml="$results/$name.xml" "$@"
+}
+
 stage_lint() {
   step "lint" scripts/lint.sh
-  run python3 -m pytest -q -p no:cacheprovider tests/structure --junitxml="$results/structure.xml"
+  pytests structure tests/structure
 }
 stage_unit() { gtests build unit; }
 stage_sanitize() {
@@ -85,12 +94,14 @@ stage_sanitize() {
   UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 gtests build/sanitize sanitize
 }
 stage_fuzz() { run scripts/fuzz.sh --total "${DRUPE_FUZZ_TOTAL:-240}" > "$results/fuzz"; cat "$results/fuzz"; }
+stage_agent() { pytests agent tests/agent; }
 stage_blackbox() {
-  run python3 -m pytest -q -p no:cacheprovider tests --ignore=tests/structure --ignore=tests/lab \
-    --junitxml="$results/blackbox.xml"
-  run python3 tests/leftovers.py check "$DRUPE_TEST_HOMES"
+  # Not by folder: the files of tests/agent have names of their own kind.
+  pytests blackbox tests/test_*.py
+  run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
   result "nothing is left behind" $?
 }
+stage_lab() { pytests lab tests/lab; }
 
 begun=$SECONDS
 step "build" scripts/build.sh --tests || stages=()
@@ -101,7 +112,7 @@ for stage in "${stages[@]}"; do
   echo "== $stage: $((SECONDS - start)) s"
 done
 echo "== all: $((SECONDS - begun)) s"
-python3 scripts/collect.py "$results"
+"$python" scripts/collect.py "$results"
 status=$?
 cleanup
 exit $status
