@@ -73,7 +73,7 @@ Status Run::prepare() {
   watch_.lap("create");
   DRUPE_ASSIGN(const Timings started, engine_->start(sandbox_.record.id, true, true));
   watch_.lap("start");
-  watch_.add(started);
+  watch_.add_parts("start", started);
   DRUPE_ASSIGN(client_, engine_->connect(sandbox_.record.id, false));
   for (const CopySpec& spec : incoming_)
     DRUPE_TRY(copy_to_guest(engine_->loop(), *client_, spec.source, spec.target, CopyOptions{}));

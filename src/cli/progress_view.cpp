@@ -103,6 +103,7 @@ void ProgressView::draw(Clock::time_point now) {
 
 void ProgressView::draw_line(Clock::time_point now) {
   if (stage_ == printed_stage_ && now - printed_at_ < kRepeatLine) return;
+  const bool again = stage_ == printed_stage_;
   printed_stage_ = stage_;
   printed_at_ = now;
   std::string line = printable(stage_);
@@ -111,6 +112,9 @@ void ProgressView::draw_line(Clock::time_point now) {
             std::to_string(static_cast<unsigned>(static_cast<double>(std::min(done_, total_)) * 100.0 /
                                                  static_cast<double>(total_))) +
             " %";
+  if (again)
+    line += ", still (" +
+            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - begun_).count()) + " s)";
   print("drupe: " + line + "\n");
 }
 

@@ -16,9 +16,14 @@ class Stopwatch {
     timings_.stages.emplace_back(std::move(name), milliseconds(now - last_));
     last_ = now;
   }
-  /// Adds stages that were measured elsewhere.
-  void add(const Timings& others) {
-    for (const auto& stage : others.stages) timings_.stages.push_back(stage);
+  /// Adds the parts of a stage that were measured elsewhere, as "name.part".
+  void add_parts(const std::string& name, const Timings& parts) {
+    for (const auto& [part, time] : parts.stages) {
+      std::string key = name + "." + part;
+      for (char& c : key)
+        if (c == ' ') c = '.';
+      timings_.stages.emplace_back(std::move(key), time);
+    }
   }
   /// All stages, and "total".
   [[nodiscard]] Timings finish() const {
