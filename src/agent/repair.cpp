@@ -61,6 +61,23 @@ Status replace_small(int dir, const std::string& name, std::string_view text) {
   return replace_file(dir, name, text, Sync::kNo, 0644);
 }
 
+/// The same for files that hold one short line and are written at every start: a plain file of its own is
+/// changed where it is. A new file and a rename run much more code of the kernel, which an emulated machine
+/// that has just been restored translates for the first time.
+Status write_small(int dir, const std::string& name, std::string_view text) {
+  const auto fd = open_at(dir, name, O_RDWR | O_NONBLOCK | O_NOFOLLOW);
+  struct stat info{};
+  if (!fd || ::fstat(fd->get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1)
+    return replace_small(dir, name, text);
+  const auto old = read_all(fd->get(), kMaxHosts);
+  if (old && *old == text) return {};
+  DRUPE_TRY(pwrite_all(fd->get(), text, 0));
+  if (info.st_size != static_cast<off_t>(text.size()) &&
+      ::ftruncate(fd->get(), static_cast<off_t>(text.size())) != 0)
+    return fail_sys("Writing /etc/" + name + " failed", errno);
+  return {};
+}
+
 std::string small_file(int dir, const std::string& name) {
   auto fd = open_at(dir, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
   struct stat info{};
@@ -86,12 +103,11 @@ Status write_names(const SetUpRequest& request) {
   if (::sethostname(request.hostname.data(), request.hostname.size()) != 0)
     return fail_sys("Setting the host name failed", errno);
   DRUPE_ASSIGN(const UniqueFd etc, open_etc());
-  DRUPE_TRY(replace_small(etc.get(), "hostname", request.hostname + "\n"));
+  DRUPE_TRY(write_small(etc.get(), "hostname", request.hostname + "\n"));
   const std::string hosts = small_file(etc.get(), "hosts");
   const std::string wanted = hosts_with(hosts, request.hostname);
-  if (wanted != hosts) DRUPE_TRY(replace_small(etc.get(), "hosts", wanted));
-  if (request.new_identity || small_file(etc.get(), "machine-id").size() < request.machine_id.size())
-    DRUPE_TRY(replace_small(etc.get(), "machine-id", request.machine_id + "\n"));
+  if (wanted != hosts) DRUPE_TRY(write_small(etc.get(), "hosts", wanted));
+  DRUPE_TRY(write_small(etc.get(), "machine-id", request.machine_id + "\n"));
   struct stat info{};
   if (::fstatat(etc.get(), "mtab", &info, AT_SYMLINK_NOFOLLOW) != 0 &&
       ::symlinkat("/proc/mounts", etc.get(), "mtab") != 0)
@@ -106,7 +122,7 @@ Status repair_kernel(const SetUpRequest& request) {
                      static_cast<long>(request.realtime_ns % 1'000'000'000)};
   if (::clock_settime(CLOCK_REALTIME, &now) != 0) return fail_sys("Setting the clock failed", errno);
   DRUPE_TRY(add_entropy(request.entropy));
-  if (!request.mac.empty()) DRUPE_TRY(set_mac(request.mac));
+  if (request.new_identity && !request.mac.empty()) DRUPE_TRY(set_mac(request.mac));
   return {};
 }
 

@@ -163,7 +163,9 @@ Result<std::string> Server::hello() const {
   HelloReply hello;
   hello.agent_version = DRUPE_VERSION;
   hello.kernel_release = name.release;
-  hello.boot_id = slurp(AT_FDCWD, "/proc/sys/kernel/random/boot_id");
+  // Not from /proc: this is the first request after a restore, and an emulated machine would translate the
+  // kernel's code for it first.
+  hello.boot_id = work_.boot_id();
   while (!hello.boot_id.empty() && hello.boot_id.back() == '\n') hello.boot_id.pop_back();
   return hello.encode();
 }
@@ -177,6 +179,8 @@ void Server::set_up(std::uint32_t id, const SetUpRequest& request) {
       if (auto set = work_.set_boot_id(new_boot_id()); !set) return reply_status(id, set);
     }
     defaults_ = Defaults{request.default_env, request.default_user, request.default_cwd};
+    // Who is resumed has its names already, and has perhaps changed them.
+    if (!request.new_identity) return reply_status(id, Status());
     helpers_.run([this, request] { return without_value(repair_files(work_, request)); }, milliseconds(0),
                  [this, id](const Result<std::string>& done) { reply(id, done); });
   });

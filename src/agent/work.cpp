@@ -81,6 +81,7 @@ Result<UniqueFd> Work::open_pty() const {
 }
 
 Status Work::set_boot_id(const std::string& id) {
+  boot_id_text_ = id;
   return pwrite_all(boot_id_.get(), id, 0);
 }
 

@@ -35,9 +35,11 @@ class Work {
   Result<UniqueFd> open_pty() const;
   /// What user work reads as its boot id.
   Status set_boot_id(const std::string& id);
+  [[nodiscard]] const std::string& boot_id() const { return boot_id_text_; }
 
  private:
   UniqueFd root_, devpts_, init_, own_pid_ns_, boot_id_;
+  std::string boot_id_text_;
   pid_t init_pid_ = 0;
   ChildNamespace current_ = ChildNamespace::kAgent;
 };
