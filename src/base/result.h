@@ -74,9 +74,12 @@ using Status = Result<void>;
     if (auto drupe_status = (expr); !drupe_status) return std::unexpected(std::move(drupe_status).error()); \
   } while (false)
 
-/// Declares or assigns `lhs` from the value of `expr`, or returns its error.
+/// Declares or assigns `lhs` from the value of `expr`, or returns its error. `lhs` may be a declaration, so
+/// it cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define DRUPE_ASSIGN(lhs, expr)                                                       \
   auto DRUPE_CONCAT(drupe_result_, __LINE__) = (expr);                                \
   if (!DRUPE_CONCAT(drupe_result_, __LINE__))                                         \
     return std::unexpected(std::move(DRUPE_CONCAT(drupe_result_, __LINE__)).error()); \
   lhs = *std::move(DRUPE_CONCAT(drupe_result_, __LINE__))
+// NOLINTEND(bugprone-macro-parentheses)
