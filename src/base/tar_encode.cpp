@@ -13,7 +13,7 @@ struct Field {
   std::size_t offset, width;
 };
 constexpr Field kName{0, 100}, kMode{100, 8}, kUid{108, 8}, kGid{116, 8}, kSize{124, 12}, kMtime{136, 12},
-    kChecksum{148, 8}, kLink{157, 100}, kMagic{257, 8}, kMajor{329, 8}, kMinor{337, 8}, kPrefix{345, 155};
+    kChecksum{148, 8}, kLink{157, 100}, kMagic{257, 8}, kMajor{329, 8}, kMinor{337, 8};
 constexpr std::size_t kTypeOffset = 156;
 
 using Header = std::array<char, kTarBlock>;
