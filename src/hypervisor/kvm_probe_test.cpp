@@ -29,7 +29,9 @@ TEST(KvmProbe, TheVerdictOnThisHostHasAReasonAndComesInTime) {
   const KvmProbe probe = probe_kvm("/dev/kvm", milliseconds(2000));
   EXPECT_LT(Clock::now() - start, milliseconds(10'000));
   EXPECT_EQ(probe.reason.empty(), probe.verdict == KvmVerdict::kUsable) << probe.reason;
-  if (probe.verdict == KvmVerdict::kUsable) EXPECT_GT(probe.loop_ns, 0);
+  if (probe.verdict == KvmVerdict::kUsable) {
+    EXPECT_GT(probe.loop_ns, 0);
+  }
 }
 
 }  // namespace
