@@ -96,7 +96,8 @@ void GuestEngineTest::SetUpTestSuite() {
 }
 
 void GuestEngineTest::TearDownTestSuite() {
-  if (!home_.empty()) EXPECT_TRUE(remove_tree(AT_FDCWD, home_));
+  if (home_.empty()) return;
+  EXPECT_TRUE(remove_tree(AT_FDCWD, home_));
 }
 
 void GuestEngineTest::SetUp() {
