@@ -112,8 +112,12 @@ Status EngineImpl::prepare_claim(SandboxRecord& record, const SandboxOptions& op
   DRUPE_ASSIGN(const UniqueFd names, home_.lock());
   DRUPE_TRY(take_name(home_, options.name, record.id));
   record.name = options.name;
-  // The link of the old name stays until it is recognised as stale: the record is not written yet.
   return {};
+}
+
+void EngineImpl::forget_name(const std::string& name, const std::string& id) const {
+  const auto names = home_.lock();
+  if (names) drop_name(home_, name, id);
 }
 
 }  // namespace drupe

@@ -56,6 +56,7 @@ class EngineImpl final : public Engine {
   /// For the pool: gives the sandbox of `record` the name in `options` and makes `record` what it shall be
   /// once claimed.
   Status prepare_claim(SandboxRecord& record, const SandboxOptions& options);
+  void forget_name(const std::string& name, const std::string& id) const;
 
  private:
   /// A sandbox whose lock this process holds, about to be started.

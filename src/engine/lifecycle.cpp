@@ -185,9 +185,8 @@ Status EngineImpl::remove(const std::string& id, bool force) {
                   "Stop it first (drupe stop " + called(*record) + "), or remove it with drupe rm -f.");
   }
   const auto lock = seize(id, dir->get());
-  if (!lock && lock.error().code == ErrorCode::kNotFound)  // another process removes it at this moment
-    return fail(ErrorCode::kNotFound, "There is no sandbox " + id + " any more");
-  if (!lock) return std::unexpected(lock.error());
+  // One that is to go at its end has removed its directory when it was told to end.
+  if (!lock && lock.error().code != ErrorCode::kNotFound) return std::unexpected(lock.error());
   failpoint("engine.remove.seized");
   std::string gone;
   {
@@ -195,9 +194,10 @@ Status EngineImpl::remove(const std::string& id, bool force) {
     DRUPE_ASSIGN(const UniqueFd names, home_.lock());
     DRUPE_ASSIGN(gone, home_.set_aside(Home::sandbox(id)));
     failpoint("engine.remove.set_aside");
-    if (const auto latest = read_record(dir->get())) {
-      drop_name(home_, latest->name, id);
-      release_promise(home_, id, latest->shape.memory_mib);
+    const auto latest = read_record(dir->get());
+    if (const auto& known = latest ? latest : record) {
+      drop_name(home_, known->name, id);
+      release_promise(home_, id, known->shape.memory_mib);
     }
   }
   failpoint("engine.remove.unnamed");

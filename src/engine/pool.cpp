@@ -186,6 +186,7 @@ std::optional<Ready> PoolImpl::take_ready() {
 Result<Pool::Claim> PoolImpl::claim_ready(Engine& engine, Ready ready, const SandboxOptions& options) {
   const std::string id = ready.sandbox.record.id;
   SandboxRecord record = std::move(ready.sandbox.record);
+  const std::string old_name = record.name;
   DRUPE_TRY(static_cast<EngineImpl&>(engine).prepare_claim(record, options));
   ClaimRequest request;
   request.record_json = encode_record(record);
@@ -195,6 +196,8 @@ Result<Pool::Claim> PoolImpl::claim_ready(Engine& engine, Ready ready, const San
   DRUPE_ASSIGN(auto client, engine.connect(id, false));
   DRUPE_TRY(client->call(static_cast<std::uint16_t>(ShimRequest::kClaim), request.encode(),
                          Clock::now() + kClaimLimit));
+  // Stale since the shim has written the record; nobody else would remove it before `drupe prune`.
+  if (old_name != record.name) static_cast<EngineImpl&>(engine).forget_name(old_name, id);
   record.state = SandboxState::kRunning;
   return Claim{{std::move(record), true}, std::move(client)};
 }
