@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -11,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "image/build_folder.h"
 #include "image/debian_host.h"
 #include "image/disk_testing.h"
 #include "image/mmdebstrap.h"
@@ -152,8 +155,8 @@ class Mmdebstrap : public ::testing::Test {
     request_ = {.mode = *mode,
                 .suite = "bookworm",
                 .packages = {},
-                // A port that nobody listens on.
-                .sources = {"deb http://127.0.0.1:1/debian bookworm main"}};
+                // A mirror that is not there.
+                .sources = {"deb file:///nonexistent/debian bookworm main"}};
   }
   Result<std::size_t> read_all_of(ByteSource& source) {
     std::vector<std::uint8_t> buffer(1 << 16);
@@ -173,19 +176,52 @@ TEST_F(Mmdebstrap, ItsFailureIsAnErrorWithWhatItSaid) {
   const auto end = read_all_of(**source);
   ASSERT_FALSE(end);
   EXPECT_EQ(end.error().code, ErrorCode::kUnavailable);
-  EXPECT_THAT(end.error().message, HasSubstr("127.0.0.1"));
+  EXPECT_THAT(end.error().message, HasSubstr("nonexistent"));
   EXPECT_THAT(end.error().next_step, HasSubstr("DRUPE_DEBIAN_MIRROR"));
   EXPECT_THAT(steps, Contains("Building: running apt-get update"));
 }
 
-TEST_F(Mmdebstrap, ACancelEndsIt) {
-  const std::atomic<bool> stop = true;
+TEST_F(Mmdebstrap, ACancelEndsItAndLeavesNothing) {
+  std::string folder = (std::filesystem::temp_directory_path() / "cancel-test.XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(::chmod(folder.c_str(), 0711), 0);
+  ::setenv("TMPDIR", folder.c_str(), 1);
+  std::atomic<bool> stop = false;
   request_.cancel = &stop;
-  const auto source = run_mmdebstrap(request_);
-  ASSERT_TRUE(source);
+  request_.on_progress = [&](const Progress&) { stop = true; };  // As soon as it is at work.
+  auto source = run_mmdebstrap(request_);
+  ::unsetenv("TMPDIR");
+  ASSERT_TRUE(source) << to_string(source.error());
+  EXPECT_FALSE(std::filesystem::is_empty(folder));
   const auto end = read_all_of(**source);
   ASSERT_FALSE(end);
   EXPECT_EQ(end.error().code, ErrorCode::kCancelled);
+  source->reset();
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  EXPECT_TRUE(remove_tree(AT_FDCWD, folder));
+}
+
+TEST(BuildFolder, WhatAKilledProgramLeftIsRemovedByTheNext) {
+  std::string parent = (std::filesystem::temp_directory_path() / "folder-test.XXXXXX").string();
+  ASSERT_NE(::mkdtemp(parent.data()), nullptr);
+  ::setenv("TMPDIR", parent.c_str(), 1);
+  std::filesystem::create_directories(parent + "/drupe-build.left/deep");
+  std::filesystem::create_directories(parent + "/other");
+  {
+    const auto folder = BuildFolder::make();
+    ASSERT_TRUE(folder) << to_string(folder.error());
+    EXPECT_FALSE(std::filesystem::exists(parent + "/drupe-build.left"));
+    EXPECT_TRUE(std::filesystem::exists(parent + "/other"));
+    const auto second = BuildFolder::make();
+    ASSERT_TRUE(second);
+    EXPECT_TRUE(std::filesystem::exists(folder->path()));  // It is in use.
+    std::filesystem::create_directories(second->path() + "/a/b");
+  }
+  ::unsetenv("TMPDIR");
+  EXPECT_TRUE(std::filesystem::exists(parent + "/other"));
+  std::filesystem::remove(parent + "/other");
+  EXPECT_TRUE(std::filesystem::is_empty(parent));
+  EXPECT_TRUE(remove_tree(AT_FDCWD, parent));
 }
 
 }  // namespace

@@ -11,13 +11,15 @@
 #include <unistd.h>
 
 #include "base/spawn.h"
+#include "image/build_folder.h"
 
 namespace drupe {
 namespace {
 
 constexpr std::size_t kMaxMessages = 4096;  // The end of what it said, for errors.
 constexpr int kPollMs = 200;                // How soon a cancel is noticed.
-constexpr int kGraceMs = 10'000;
+constexpr int kGraceMs = 30'000;
+constexpr const char* kUnshare = "/usr/bin/unshare";
 constexpr const char* kKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 struct Pipe {
@@ -32,11 +34,11 @@ Result<Pipe> make_pipe() {
 
 /// What mmdebstrap, apt and the packages' scripts need from outside: where programs and temporary files are,
 /// proxies.
-std::vector<std::string> environment() {
+std::vector<std::string> environment(const std::string& folder) {
   std::vector<std::string> env{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                               "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"};
-  for (const char* name : {"HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
-                           "HTTPS_PROXY", "NO_PROXY"})
+                               "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "TMPDIR=" + folder};
+  for (const char* name :
+       {"HOME", "USER", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
     if (const char* value = std::getenv(name); value != nullptr)
       env.push_back(std::string(name) + "=" + value);
   return env;
@@ -59,10 +61,24 @@ std::vector<std::string> arguments(const MmdebstrapRequest& request) {
   return argv;
 }
 
+/// True where a process may have a mount namespace of its own. mmdebstrap as root mounts /proc and more in
+/// its folder; in its own namespace these are gone with it, whatever ends it.
+bool can_unshare_mounts() {
+  SpawnRequest request;
+  request.program = kUnshare;
+  request.argv = {"unshare", "--mount", "/bin/true"};
+  const auto child = spawn(request);
+  if (!child) return false;
+  const auto status = wait_for(*child);
+  return status && *status == 0;
+}
+
 class Mmdebstrap : public ByteSource {
  public:
-  Mmdebstrap(ChildProcess child, UniqueFd out, UniqueFd err, const MmdebstrapRequest& request)
-      : child_(std::move(child)),
+  Mmdebstrap(BuildFolder folder, ChildProcess child, UniqueFd out, UniqueFd err,
+             const MmdebstrapRequest& request)
+      : folder_(std::move(folder)),
+        child_(std::move(child)),
         out_(std::move(out)),
         err_(std::move(err)),
         on_progress_(request.on_progress),
@@ -131,10 +147,12 @@ class Mmdebstrap : public ByteSource {
     err_.reset();
     (void)::syscall(SYS_pidfd_send_signal, child_.pidfd.get(), SIGTERM, nullptr, 0);
     pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&ended, 1, kGraceMs) <= 0) kill_child(child_);
+    // Its children are in its process group.
+    if (::poll(&ended, 1, kGraceMs) <= 0) (void)::kill(-child_.pid, SIGKILL);
     (void)wait_for(child_);
   }
 
+  BuildFolder folder_;  // Goes last, when nobody writes into it any more.
   ChildProcess child_;
   UniqueFd out_, err_;
   OnProgress on_progress_;
@@ -145,16 +163,22 @@ class Mmdebstrap : public ByteSource {
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> run_mmdebstrap(const MmdebstrapRequest& request) {
+  DRUPE_ASSIGN(BuildFolder folder, BuildFolder::make());
   DRUPE_ASSIGN(Pipe out, make_pipe());
   DRUPE_ASSIGN(Pipe err, make_pipe());
   SpawnRequest spawning;
   spawning.program = "/usr/bin/mmdebstrap";
   spawning.argv = arguments(request);
-  spawning.env = environment();
+  if (request.mode == "root" && can_unshare_mounts()) {
+    spawning.program = kUnshare;
+    spawning.argv.insert(spawning.argv.begin(), {"unshare", "--mount", "--"});
+  }
+  spawning.env = environment(folder.path());
   spawning.cwd = "/";
-  spawning.fds = {{out.write.get(), 1}, {err.write.get(), 2}};
+  spawning.fds = {{out.write.get(), 1}, {err.write.get(), 2}, {folder.lock(), 3}};
   DRUPE_ASSIGN(ChildProcess child, spawn(spawning));
-  return std::make_unique<Mmdebstrap>(std::move(child), std::move(out.read), std::move(err.read), request);
+  return std::make_unique<Mmdebstrap>(std::move(folder), std::move(child), std::move(out.read),
+                                      std::move(err.read), request);
 }
 
 }  // namespace drupe
