@@ -65,9 +65,10 @@ gtests() {  # BUILD_DIR PREFIX [CTEST_FILTER...]: every program that ctest knows
   shift 2
   mkdir -p "$work/$prefix"
   # ctest names programs; GoogleTest writes one XML file for each.
-  run env GTEST_OUTPUT="xml:$work/$2/" DRUPE_GUEST_DIR="$PWD/build/guest" ctest --test-dir "$1" -j2 --timeout 600 --no-tests=error --output-on-failure \
-    > "$work/$2.log" 2>&1 || cat "$work/$2.log"
-  programs=$(ctest --test-dir "$1" -N | sed -n 's/^ *Test *#[0-9]*: //p')
+  run env GTEST_OUTPUT="xml:$work/$prefix/" DRUPE_GUEST_DIR="$PWD/build/guest" \
+    ctest --test-dir "$build" -j2 --timeout 600 --no-tests=error --output-on-failure "$@" \
+    > "$work/$prefix.log" 2>&1 || cat "$work/$prefix.log"
+  programs=$(ctest --test-dir "$build" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p')
   for name in $programs; do
     if [ -s "$work/$prefix/$name.xml" ]; then
       mv "$work/$prefix/$name.xml" "$results/$prefix-$name.xml"

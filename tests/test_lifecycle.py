@@ -14,6 +14,10 @@ def listed(drupe, *flags):
     return {entry["name"]: entry for entry in json.loads(drupe("ps", "-a", "--json", *flags).out)}
 
 
+def ready(box):
+    eventually(lambda: b"ready" in box.drupe("logs", box.name).out, what="the main command's first word")
+
+
 def test_create_start_wait_logs_remove(drupe, new_box):
     name = "life-one"
     new_box.names.append(name)
@@ -58,19 +62,19 @@ def test_write_and_stop_at_once(new_box):
 
 # OpenSandbox#793: TERM first, then KILL after the grace.
 def test_stop_tells_the_main_command(new_box):
-    polite = new_box(command=("sh", "-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done"))
-    time.sleep(1)
+    polite = new_box(command=("sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.1; done"))
+    ready(polite)
     polite.drupe("stop", polite.name)
     assert b"bye" in polite.drupe("logs", polite.name).out
-    deaf = new_box(command=("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"))
-    time.sleep(1)
+    deaf = new_box(command=("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"))
+    ready(deaf)
     result = deaf.drupe("stop", "-t", "1", deaf.name)
     assert result.seconds < 20
 
 
 def test_kill(new_box):
-    one = new_box(command=("sh", "-c", "trap 'echo usr1; exit 4' USR1; while :; do sleep 0.1; done"))
-    time.sleep(1)
+    one = new_box(command=("sh", "-c", "trap 'echo usr1; exit 4' USR1; echo ready; while :; do sleep 0.1; done"))
+    ready(one)
     one.drupe("kill", "-s", "USR1", one.name)
     assert one.drupe("wait", one.name).text == "4\n"
     two = new_box()
@@ -97,7 +101,7 @@ def test_logs_follow_to_the_end(drupe, new_box):
 
 # microsandbox#1007, vm0#21527: a log has an end.
 def test_logs_are_bounded_and_survive_stop(drupe, new_box):
-    one = new_box(command=("sh", "-c", "head -c 30000000 /dev/zero | tr '\\0' a | fold -w 99; echo end; sleep infinity"))
+    one = new_box(command=("sh", "-c", "yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | head -c 14000000; echo; echo end; sleep infinity"))
     eventually(lambda: one.drupe("logs", "--tail", "1", one.name).out == b"end\n", seconds=90)
     size = len(one.drupe("logs", one.name).out)
     assert 4 << 20 < size <= 10 << 20
