@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 namespace drupe {
 namespace {
@@ -121,7 +122,10 @@ void Port::schedule_flush() {
 
 void Port::flush() {
   while (begin_ != end_ && !broken_) {
-    const ssize_t put = ::write(fd_.get(), buffer_.get() + begin_, end_ - begin_);
+    // A library may live in a program that has not ignored SIGPIPE. Only sockets know the flag.
+    const ssize_t put = options_.hangup_is_end
+                            ? ::send(fd_.get(), buffer_.get() + begin_, end_ - begin_, MSG_NOSIGNAL)
+                            : ::write(fd_.get(), buffer_.get() + begin_, end_ - begin_);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0 && errno == EAGAIN) break;
     if (put < 0 && !options_.hangup_is_end) break;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <fcntl.h>
 
@@ -70,14 +71,22 @@ void GuestLink::begin_handshake(std::uint64_t epoch) {
 void GuestLink::on_marker() {
   if (markers_awaited_ == 0 || --markers_awaited_ != 0 || !freeze_ || !freeze_->abandoned) return;
   freeze_.reset();
-  release_held();
-  request(static_cast<std::uint16_t>(RequestKind::kThaw), {}, [](const Result<std::string>& thawed) {
+  release_control();
+  request(static_cast<std::uint16_t>(RequestKind::kThaw), {}, [this](const Result<std::string>& thawed) {
+    release_bulk();
     if (!thawed)
       log(LogLevel::kWarning, "Thawing the guest after a late freeze failed: " + thawed.error().message);
   });
 }
 
 Status GuestLink::handshake(std::uint64_t epoch, Deadline deadline) {
+  DRUPE_TRY(exchange_markers(epoch, deadline));
+  release_control();
+  release_bulk();
+  return {};
+}
+
+Status GuestLink::exchange_markers(std::uint64_t epoch, Deadline deadline) {
   freeze_.reset();
   begin_handshake(epoch);
   DRUPE_ASSIGN(const bool done,
@@ -86,21 +95,22 @@ Status GuestLink::handshake(std::uint64_t epoch, Deadline deadline) {
   if (!done)
     return fail(ErrorCode::kTimeout, "The guest's agent did not answer in time",
                 "The machine may be overloaded; try again.");
-  release_held();
   return {};
 }
 
-void GuestLink::release_held() {
-  held_ = false;
-  control_->send_raw(held_control_);
-  bulk_->send_raw(held_bulk_);
-  held_control_ = {};
-  held_bulk_ = {};
+void GuestLink::release_control() {
+  hold_control_ = false;
+  control_->send_raw(std::exchange(held_control_, {}));
+}
+
+void GuestLink::release_bulk() {
+  hold_bulk_ = false;
+  bulk_->send_raw(std::exchange(held_bulk_, {}));
 }
 
 Status GuestLink::freeze(std::chrono::milliseconds work_deadline, Deadline deadline) {
   if (broken_) return std::unexpected(gone());
-  if (held_) return fail(ErrorCode::kBusy, "The guest is still busy with an earlier save");
+  if (hold_bulk_) return fail(ErrorCode::kBusy, "The guest is still busy with an earlier save");
   freeze_.emplace();
   freeze_->barrier = next_barrier_++;
   send_bulk(FrameType::kBarrier, Channel::kStdin, freeze_->barrier, {});
@@ -112,7 +122,7 @@ Status GuestLink::freeze(std::chrono::milliseconds work_deadline, Deadline deadl
     freeze_->reply = std::move(reply);
     if (freeze_->abandoned) on_late_freeze();
   });
-  held_ = true;
+  hold_control_ = hold_bulk_ = true;
   const auto settled = [this] {
     return broken_ || (freeze_->reply && (!*freeze_->reply || freeze_->barrier_came));
   };
@@ -126,19 +136,25 @@ Status GuestLink::freeze(std::chrono::milliseconds work_deadline, Deadline deadl
   if (*freeze_->reply) return {};
   Error error = std::move(*freeze_->reply).error();
   freeze_.reset();
-  release_held();
+  release_control();
+  release_bulk();
   return std::unexpected(std::move(error));
 }
 
 void GuestLink::on_late_freeze() {
   if (*freeze_->reply) return begin_handshake(epoch_);
   freeze_.reset();
-  release_held();
+  release_control();
+  release_bulk();
 }
 
 Status GuestLink::thaw(Deadline deadline) {
-  DRUPE_TRY(handshake(epoch_, deadline));
-  DRUPE_TRY(call(RequestKind::kThaw, {}, deadline));
+  DRUPE_TRY(exchange_markers(epoch_, deadline));
+  release_control();
+  // The guest opens no stream before it has thawed, so what clients sent meanwhile waits for that too.
+  auto thawed = call(RequestKind::kThaw, {}, deadline);
+  release_bulk();
+  if (!thawed) return std::unexpected(std::move(thawed).error());
   return {};
 }
 
@@ -146,13 +162,13 @@ Status GuestLink::thaw(Deadline deadline) {
 // ---------------------------------------------------------------------------------------------------------------
 
 void GuestLink::send_control(std::uint32_t id, std::string_view payload) {
-  if (!held_) return control_->send(FrameType::kRequest, Channel::kStdin, id, payload);
+  if (!hold_control_) return control_->send(FrameType::kRequest, Channel::kStdin, id, payload);
   append_frame(held_control_, FrameType::kRequest, Channel::kStdin, id, payload);
   check_held();
 }
 
 void GuestLink::send_bulk(FrameType type, Channel channel, std::uint32_t id, std::string_view payload) {
-  if (!held_) return bulk_->send(type, channel, id, payload);
+  if (!hold_bulk_) return bulk_->send(type, channel, id, payload);
   append_frame(held_bulk_, type, channel, id, payload);
   check_held();
 }
@@ -194,7 +210,7 @@ Result<std::uint32_t> GuestLink::open(std::string_view encoded, GuestStream& str
   streams_[id].stream = &stream;
   std::string frames;
   append_open_frames(frames, id, encoded);
-  if (held_) {
+  if (hold_bulk_) {
     held_bulk_.append(frames);
     check_held();
   } else {
@@ -258,9 +274,9 @@ Status GuestLink::on_control(const Frame& frame) {
 
 Status GuestLink::on_bulk(const Frame& frame) {
   if (frame.type == FrameType::kBarrier) {
-    if (!freeze_ || freeze_->barrier != frame.id || freeze_->barrier_came)
-      return hostile("a barrier that nobody asked for");
-    freeze_->barrier_came = true;
+    if (frame.id == 0 || frame.id >= next_barrier_) return hostile("a barrier that nobody asked for");
+    // That of a freeze that failed may come late and means nothing.
+    if (freeze_ && freeze_->barrier == frame.id) freeze_->barrier_came = true;
     return {};
   }
   const auto found = streams_.find(frame.id);

@@ -104,7 +104,9 @@ class GuestLink {
   Status on_stream_frame(Entry& entry, const Frame& frame);
   void on_port_broken(const Error& error);
   void on_late_freeze();
-  void release_held();
+  Status exchange_markers(std::uint64_t epoch, Deadline deadline);
+  void release_control();
+  void release_bulk();
   void send_control(std::uint32_t id, std::string_view payload);
   void send_bulk(FrameType type, Channel channel, std::uint32_t id, std::string_view payload);
   void check_held();
@@ -120,7 +122,7 @@ class GuestLink {
   std::uint64_t epoch_ = 0;
   int markers_awaited_ = 0;
   std::optional<Freeze> freeze_;
-  bool held_ = true;  ///< Before the first handshake too.
+  bool hold_control_ = true, hold_bulk_ = true;  ///< Before the first handshake too.
   std::string held_control_, held_bulk_;
   bool broken_ = false;
 };

@@ -73,6 +73,14 @@ GuestLink::Callbacks when_live(const GuestLink::Callbacks& callbacks, const std:
   return guarded;
 }
 
+// A node that other sandboxes build on has links in their directories.
+bool top_is_shared(int dir, const SandboxRecord& record) {
+  struct stat info{};
+  return !record.disk_chain.empty() &&
+         ::fstatat(dir, record.disk_chain.back().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         info.st_nlink > 1;
+}
+
 void complete_identity(SandboxRecord& record) {
   if (record.machine_id.size() != kMachineIdDigits)
     record.machine_id = to_hex(random_bytes(kMachineIdDigits / 2));
@@ -137,7 +145,9 @@ Result<Launched> Launcher::launch(Options options) {
                             (options.mode == LaunchMode::kResume || options.mode == LaunchMode::kBoot);
   const bool restore = restores(options.mode);
   fresh_top_ = restore || options.mode == LaunchMode::kMakeBase;
-  if (top_is_saved || record_.disk_chain.size() == 1) {
+  const bool needs_top = record_.disk_chain.size() == 1 || top_is_saved ||
+                         (options.mode == LaunchMode::kBoot && top_is_shared(dir_, record_));
+  if (needs_top) {
     record_.disk_chain.push_back("disk-" + std::to_string(record_.next_file++) + ".qcow2");
     fresh_top_ = true;
   }

@@ -1,0 +1,358 @@
+// A sandbox's life: start, operations, end; each with failures at every step.
+#include <csignal>
+
+#include <sys/wait.h>
+
+#include "shim/testing/sandbox_fixture.h"
+
+namespace drupe {
+namespace {
+
+using testing::Attached;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::SandboxFixture;
+
+class Life : public SandboxFixture {
+ protected:
+  void power_off_when_asked() {
+    agent().on_shutdown = [this] { world_.machine->end(0, true, "The guest powered off"); };
+  }
+};
+
+TEST_F(Life, ABootSetsTheGuestUpBeforeTheRecordSaysRunning) {
+  record_.image_env = {"A=b"};
+  record_.disk_bytes = 2U << 30;
+  start();
+  std::vector<std::uint16_t> kinds;
+  for (const auto& request : agent().requests) kinds.push_back(request.kind);
+  EXPECT_THAT(kinds, ElementsAre(static_cast<int>(RequestKind::kHello), static_cast<int>(RequestKind::kSetUp),
+                                 static_cast<int>(RequestKind::kGrowRoot)));
+  const auto set_up = SetUpRequest::decode(as_bytes(agent().requests[1].body));
+  ASSERT_TRUE(set_up);
+  EXPECT_EQ(set_up->hostname, "tester");
+  EXPECT_EQ(set_up->default_env, record_.image_env);
+  EXPECT_TRUE(set_up->new_identity);
+  EXPECT_EQ(set_up->machine_id, on_disk().machine_id);
+  EXPECT_EQ(on_disk().state, SandboxState::kRunning);
+  EXPECT_EQ(on_disk().state_key, "fake-key");
+  EXPECT_EQ(on_disk().isolation, "emulated");
+  EXPECT_NE(on_disk().started_ns, 0);
+  const auto info = ShimInfo::decode(as_bytes(call(ShimRequest::kInfo).value()));
+  EXPECT_EQ(info->console_tail, "last words\n");
+  EXPECT_EQ(info->clients, 1U);
+}
+
+TEST_F(Life, ARestoreThawsAndUsesItsSavedFilesUp) {
+  use_saved();
+  start(LaunchMode::kFromBase);
+  EXPECT_TRUE(world_.restored);
+  EXPECT_EQ(agent().count(RequestKind::kThaw), 1U);
+  EXPECT_NE(agent().epochs.at(0), 7U);
+  EXPECT_FALSE(on_disk().saved);
+  EXPECT_FALSE(has("state"));
+  EXPECT_TRUE(has("ram"));
+}
+
+TEST_F(Life, ARestoreThatHangsIsTriedAgainWithANewProcess) {
+  use_saved();
+  world_.silent_launches = 1;
+  spec_.start_deadline_ms = 400;
+  start(LaunchMode::kFromBase);
+  EXPECT_EQ(world_.launches, 2);
+  EXPECT_TRUE(ping(*client_));
+}
+
+TEST_F(Life, AResumeThatFailsLeavesThePausedSandboxAsItWas) {
+  use_saved();
+  record_.state = SandboxState::kPaused;
+  world_.silent_launches = 9;
+  spec_.start_deadline_ms = 200;
+  const auto started = try_start(LaunchMode::kResume);
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(started.error().message, HasSubstr("last words"));
+  EXPECT_EQ(encode_record(on_disk()), encode_record(record_));
+  EXPECT_TRUE(has("state"));
+  EXPECT_FALSE(has("disk-1.qcow2"));
+  // The next attempt puts a node of its own on the chain, so the saved one stays what it was.
+  world_.silent_launches = 0;
+  spec_.start_deadline_ms = 5000;
+  start(LaunchMode::kResume);
+  EXPECT_THAT(on_disk().disk_chain, ElementsAre("image.ext4", "disk-0.qcow2", "disk-1.qcow2"));
+}
+
+TEST_F(Life, WhatAKilledShimLeftIsSwept) {
+  for (const char* name : {"delta-9", "disk-9.qcow2", "state-9", "record.json.tmp-abc", "notes"})
+    ASSERT_TRUE(replace_file(dir_.get(), name, "x", Sync::kNo));
+  start();
+  for (const char* name : {"delta-9", "disk-9.qcow2", "state-9", "record.json.tmp-abc"})
+    EXPECT_FALSE(has(name)) << name;
+  EXPECT_TRUE(has("notes"));
+  EXPECT_TRUE(has("disk-0.qcow2"));
+}
+
+TEST_F(Life, StopAsksTheGuestAndAnswersWhenTheRecordSaysExited) {
+  record_.stop_signal = "SIGINT";
+  start();
+  int signal = 0;
+  agent().on_shutdown = [&] {
+    signal = ShutdownRequest::decode(as_bytes(agent().requests.back().body))->signal;
+    world_.machine->end(0, true, "The guest powered off");
+  };
+  bool answered = false;
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kStop), StopRequest{}.encode(),
+                   [&](const Result<std::string>& r) {
+                     EXPECT_TRUE(r);
+                     answered = true;
+                     EXPECT_EQ(on_disk().state, SandboxState::kExited);
+                   });
+  serve();
+  ASSERT_TRUE(wait([&] { return answered; }));
+  EXPECT_EQ(signal, SIGINT);
+  EXPECT_EQ(on_disk().cause, EndCause::kStopped);
+}
+
+TEST_F(Life, ADiscardedSandboxIsNotAskedAndAnImpatientOneNotAwaited) {
+  start();
+  bool asked = false;
+  agent().on_shutdown = [&] { asked = true; };  // ... and never powers off
+  auto impatient = ShimClient::connect(*loop_, dir_.get()).value();
+  const auto ignore = [](const Result<std::string>&) {};
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kStop), StopRequest{}.encode(), ignore);
+  ASSERT_TRUE(wait([&] { return asked; }));
+  StopRequest discard;
+  discard.discard = true;
+  const auto begun = Clock::now();
+  impatient->request(static_cast<std::uint16_t>(ShimRequest::kStop), discard.encode(), ignore);
+  serve();
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(2));
+}
+
+TEST_F(Life, AMachineThatIsLostIsReportedAfterItsLastBytes) {
+  start();
+  Attached run;
+  open(*client_, run);
+  const auto id = guest_stream("e1");
+  agent().output(id, "last words");
+  world_.machine->end(SIGSEGV, false, "killed by signal 11");
+  serve();
+  ASSERT_TRUE(wait([&] { return run.ended(); }));
+  EXPECT_EQ(run.out, "last words");
+  EXPECT_EQ(run.error->code, ErrorCode::kVmLost);
+  EXPECT_EQ(on_disk().cause, EndCause::kVmLost);
+  EXPECT_THAT(on_disk().cause_text, HasSubstr("signal 11"));
+}
+
+TEST_F(Life, AGuestThatPowersOffHasEndedByItself) {
+  start();
+  world_.machine->end(0, true, "The guest powered off");
+  serve();
+  EXPECT_EQ(on_disk().cause, EndCause::kGuestEnded);
+  EXPECT_THAT(on_disk().cause_text, HasSubstr("last words"));
+}
+
+TEST_F(Life, WorkThatWasEndedFromInsideEndsTheSandbox) {
+  start();
+  power_off_when_asked();
+  agent().event(EventKind::kWorkEnded, "killed its init");
+  serve();
+  EXPECT_EQ(on_disk().cause, EndCause::kGuestEnded);
+  EXPECT_THAT(on_disk().cause_text, HasSubstr("killed its init"));
+}
+
+TEST_F(Life, TimersEndAndPause) {
+  record_.max_lifetime_ms = 30;
+  start();
+  power_off_when_asked();
+  serve();
+  EXPECT_EQ(on_disk().cause, EndCause::kLifetime);
+
+  record_.max_lifetime_ms = 0;
+  record_.idle_timeout_ms = 30;
+  client_.reset();
+  start();
+  Attached run;
+  const auto stream = open(*client_, run);
+  guest_stream("e1");
+  bool later = false;
+  loop_->after(std::chrono::milliseconds(100), [&] { later = true; });
+  ASSERT_TRUE(wait([&] { return later; }));
+  EXPECT_EQ(on_disk().state, SandboxState::kRunning) << "a client's stream keeps it awake";
+  client_->reset(stream, "done");
+  serve();
+  EXPECT_EQ(on_disk().state, SandboxState::kPaused);
+}
+
+TEST_F(Life, AClaimedSandboxBelongsToItsOwner) {
+  start();
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ClaimRequest claim;
+  claim.owner_pid = owner;
+  SandboxRecord wanted = on_disk();
+  wanted.name = "claimed";
+  wanted.hostname = "mine";
+  wanted.disk_chain = {"../elsewhere"};
+  wanted.main.emplace();
+  wanted.main->exec_id = "main";
+  wanted.main->argv = {"x"};
+  claim.record_json = encode_record(wanted);
+  EXPECT_FALSE(call(ShimRequest::kClaim, claim.encode())) << "a record that leaves its directory";
+  wanted.disk_chain = {"other"};
+  wanted.id = "ffffffffffff";
+  claim.record_json = encode_record(wanted);
+  EXPECT_FALSE(call(ShimRequest::kClaim, claim.encode())) << "another sandbox's record";
+  wanted.id = record_.id;
+  claim.record_json = encode_record(wanted);
+  ASSERT_TRUE(call(ShimRequest::kClaim, claim.encode()));
+  EXPECT_EQ(on_disk().name, "claimed");
+  EXPECT_EQ(on_disk().disk_chain, record_.disk_chain);
+  EXPECT_EQ(SetUpRequest::decode(as_bytes(agent().requests.back().body))->hostname, "mine");
+  EXPECT_TRUE(agent().opened.empty());
+  ASSERT_TRUE(call(ShimRequest::kStartMain));
+  EXPECT_NE(guest_stream("main"), 0U);
+  ::kill(owner, SIGKILL);
+  serve();
+  ::waitpid(owner, nullptr, 0);
+  EXPECT_EQ(on_disk().cause, EndCause::kOwnerGone);
+}
+
+// --- pause and snapshot
+// ----------------------------------------------------------------------------------------------------
+
+TEST_F(Life, APauseIsAnsweredWhenTheRecordSaysSo) {
+  start();
+  Attached run;
+  open(*client_, run);
+  guest_stream("e1");
+  bool answered = false;
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kPause), {}, [&](const Result<std::string>& r) {
+    EXPECT_TRUE(r) << r.error().message;
+    answered = true;
+    EXPECT_EQ(on_disk().state, SandboxState::kPaused);
+  });
+  serve();
+  ASSERT_TRUE(wait([&] { return answered && run.ended(); }));
+  EXPECT_EQ(run.error->code, ErrorCode::kInvalidState);
+  const auto record = on_disk();
+  ASSERT_TRUE(record.saved);
+  EXPECT_TRUE(record.saved->durable);
+  for (const auto& name :
+       {record.saved->delta_file, record.saved->extents_file, record.saved->device_state_file})
+    EXPECT_TRUE(has(name.c_str()));
+  EXPECT_THAT(world_.calls, ElementsAre("stop", "save", "kill"));
+  EXPECT_EQ(record.disk_chain, record_.disk_chain);
+}
+
+TEST_F(Life, ASaveThatFailsAtAnyStepIsUndone) {
+  for (const char* step : {"freeze", "stop", "save", "push_overlay"}) {
+    SCOPED_TRACE(step);
+    world_.calls.clear();
+    world_.fail_call = step;
+    client_.reset();
+    start();
+    agent().freeze_fails = std::string(step) == "freeze";
+    Attached run;
+    open(*client_, run);
+    const auto id = guest_stream("e1");
+    const std::string before = encode_record(on_disk());
+    const auto kind = std::string(step) == "push_overlay" ? ShimRequest::kSnapshot : ShimRequest::kPause;
+    const auto failed = call(kind, kind == ShimRequest::kSnapshot ? SnapshotRequest{}.encode() : "");
+    ASSERT_FALSE(failed);
+    // Streams go on over it, and the record has not moved.
+    agent().output(id, "on");
+    ASSERT_TRUE(wait([&] { return run.out == "on"; }));
+    EXPECT_TRUE(ping(*client_));
+    SandboxRecord after = on_disk();
+    after.next_file = decode_record(before)->next_file;
+    EXPECT_EQ(encode_record(after), before);
+    for (const char* name : {"delta-1", "extents-1", "state-1", "disk-1.qcow2", "disk-2.qcow2"})
+      EXPECT_FALSE(has(name)) << name;
+    // And the next one works.
+    world_.fail_call.clear();
+    agent().freeze_fails = false;
+    EXPECT_TRUE(call(ShimRequest::kSnapshot, SnapshotRequest{}.encode()));
+    record_.next_file = 1;
+  }
+}
+
+TEST_F(Life, ASnapshotLetsStreamsGoOnInTheSameEpoch) {
+  start();
+  Attached run;
+  const auto stream = open(*client_, run);
+  const auto id = guest_stream("e1");
+  // The record names the new node before the machine writes to it.
+  world_.on_push_overlay = [this] {
+    EXPECT_THAT(on_disk().disk_chain, ElementsAre("image.ext4", "disk-0.qcow2", "disk-2.qcow2"));
+    EXPECT_TRUE(has("disk-2.qcow2"));
+  };
+  const auto bytes = call(ShimRequest::kSnapshot, SnapshotRequest{}.encode());
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  const auto reply = SnapshotReply::decode(as_bytes(*bytes));
+  EXPECT_THAT(reply->disk_chain, ElementsAre("image.ext4", "disk-0.qcow2"));
+  EXPECT_THAT(world_.calls, ElementsAre("stop", "save", "push_overlay", "cont"));
+  EXPECT_TRUE(has(reply->saved.delta_file.c_str()));
+  ASSERT_EQ(agent().epochs.size(), 2U);
+  EXPECT_EQ(agent().epochs[0], agent().epochs[1]);
+  EXPECT_EQ(reply->saved.epoch, agent().epochs[0]);
+  client_->write(stream, "more");
+  agent().output(id, "on");
+  ASSERT_TRUE(wait([&] { return run.out == "on" && agent().received[id] == "more"; }));
+}
+
+TEST_F(Life, OperationsQueueUp) {
+  start();
+  int done = 0;
+  for (int i = 0; i < 3; ++i)
+    client_->request(static_cast<std::uint16_t>(ShimRequest::kSnapshot), SnapshotRequest{}.encode(),
+                     [&](const Result<std::string>& r) {
+                       EXPECT_TRUE(r);
+                       ++done;
+                     });
+  ASSERT_TRUE(wait([&] { return done == 3; }));
+  EXPECT_EQ(on_disk().disk_chain.size(), 5U);
+  // A pause ends the sandbox; what queued behind it is told so.
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kPause), {}, [&](const Result<std::string>& r) {
+    EXPECT_TRUE(r);
+    ++done;
+  });
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kSnapshot), SnapshotRequest{}.encode(),
+                   [&](const Result<std::string>& r) {
+                     EXPECT_FALSE(r);
+                     ++done;
+                   });
+  serve();
+  ASSERT_TRUE(wait([&] { return done == 5; }));
+}
+
+TEST_F(Life, AMachineLostDuringASaveEndsTheSandbox) {
+  start();
+  world_.on_push_overlay = [this] { world_.machine->end(SIGKILL, false, "killed by signal 9"); };
+  const auto failed = call(ShimRequest::kSnapshot, SnapshotRequest{}.encode());
+  EXPECT_FALSE(failed);
+  serve();
+  EXPECT_EQ(on_disk().state, SandboxState::kExited);
+}
+
+TEST_F(Life, ALongChainIsFlattenedAndItsNodesGo) {
+  record_.disk_chain = {"image.ext4"};
+  for (int i = 10; i < 19; ++i) {
+    record_.disk_chain.push_back("disk-" + std::to_string(i) + ".qcow2");
+    const auto node = open_at(dir_.get(), record_.disk_chain.back(), O_RDWR | O_CREAT);
+    ASSERT_TRUE(write_empty_qcow2(node->get(), 1 << 30));
+  }
+  start();
+  ASSERT_TRUE(wait([&] { return world_.flattened != nullptr; }));
+  EXPECT_EQ(on_disk().disk_chain.size(), 10U);
+  world_.flattened({});
+  EXPECT_THAT(on_disk().disk_chain, ElementsAre("image.ext4", "disk-18.qcow2"));
+  EXPECT_FALSE(has("disk-10.qcow2"));
+  EXPECT_TRUE(has("disk-18.qcow2"));
+}
+
+}  // namespace
+}  // namespace drupe
