@@ -25,7 +25,7 @@ enum class RequestKind : std::uint16_t {
   kFreeze = 5,    ///< Shim only. FreezeRequest. -> empty, when user work and file systems are frozen and both
                   ///< ports are quiet.
   kThaw = 6,      ///< Shim only. Undoes kFreeze, after the markers.
-  kGrowRoot = 7,  ///< Shim only. Grows the root file system to its device. -> empty.
+  kGrowRoot = 7,  ///< Shim only. u64 bytes the device shall have (or nothing): waits for them, then grows the root. -> empty.
   kStats = 8,     ///< -> GuestStats.
   kProcesses = 9,    ///< -> ProcessList.
   kSignalExec = 10,  ///< SignalExecRequest. kNotFound when no such exec.

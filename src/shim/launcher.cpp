@@ -279,7 +279,8 @@ Status Launcher::set_up(const Options& options, Machine& machine, GuestLink& lin
   if (restores(options.mode)) DRUPE_TRY(link.call(RequestKind::kThaw, {}, deadline));
   if (record_.disk_bytes > device_bytes_) {
     if (restores(options.mode)) DRUPE_TRY(machine.grow_disk(record_.disk_bytes, deadline));
-    DRUPE_TRY(link.call(RequestKind::kGrowRoot, {}, deadline));
+    // The guest learns of the new size a moment later; the agent waits for it.
+    DRUPE_TRY(link.call(RequestKind::kGrowRoot, ByteWriter().number(record_.disk_bytes).bytes(), deadline));
   }
   mark("setup");
   return {};

@@ -168,7 +168,7 @@ Result<std::string> Sandbox::grow_disk(ByteView body) {
   DRUPE_TRY(machine_->grow_disk(bytes, deadline));
   record_.disk_bytes = bytes;
   DRUPE_TRY(write_record(host_.dir, record_));
-  DRUPE_TRY(link_->call(RequestKind::kGrowRoot, {}, deadline));
+  DRUPE_TRY(link_->call(RequestKind::kGrowRoot, ByteWriter().number(bytes).bytes(), deadline));
   return std::string();
 }
 
