@@ -51,8 +51,10 @@ Status send_signal(Engine& engine, const SandboxInfo& sandbox, int number) {
   request.exec_id = "main";
   request.signal = number;
   request.tree = number == SIGKILL;
-  DRUPE_TRY(client->call(static_cast<std::uint16_t>(RequestKind::kSignalExec), request.encode(),
-                         Clock::now() + std::chrono::seconds(10)));
+  auto answer = client->call(static_cast<std::uint16_t>(RequestKind::kSignalExec), request.encode(),
+                             Clock::now() + std::chrono::seconds(10));
+  // The signal may end the command, and with it the sandbox, before the answer is out.
+  if (!answer && answer.error().code != ErrorCode::kVmLost) return std::unexpected(std::move(answer).error());
   return {};
 }
 
