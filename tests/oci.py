@@ -111,7 +111,8 @@ def busybox_layer():
     from pathlib import Path
 
     program = Path("/bin/busybox")
-    if not program.exists() or b"ld-linux" in program.read_bytes():
+    # A dynamic program names its loader right behind the headers.
+    if not program.exists() or b"ld-linux" in program.read_bytes()[:4096]:
         return None
     entries = [(name, None) for name in ("bin", "etc", "tmp", "proc", "sys", "dev", "root")]
     entries.append(("bin/busybox", program.read_bytes()))

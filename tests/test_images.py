@@ -148,7 +148,7 @@ class TestDevbox:
 
     @pytest.mark.parametrize("command", [
         "python3 -c 'import numpy, pandas; print(pandas.DataFrame({\"a\": [1]}).sum().a)'",
-        "python3 -m venv /tmp/venv && /tmp/venv/bin/python -c 'print(1)'",
+        "python3 -c 'import ensurepip' && python3 -m venv --without-pip /tmp/venv && /tmp/venv/bin/python -c 'print(1)'",
         "pip --version", "node -e 'console.log(6*7)'", "npm --version", "git --version", "curl --version",
         "test -e /etc/ssl/certs/ca-certificates.crt", "echo 'int main(){return 0;}' | gcc -x c - -o /tmp/a && /tmp/a",
         "make --version", "sudo -n true", "test -x /usr/sbin/sshd", "ps aux", "tar --version && gzip --version"])
