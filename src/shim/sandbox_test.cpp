@@ -354,5 +354,22 @@ TEST_F(Life, ALongChainIsFlattenedAndItsNodesGo) {
   EXPECT_TRUE(has("disk-18.qcow2"));
 }
 
+TEST_F(Life, ABaseSnapshotExercisesAndSavesWhole) {
+  record_.disk_chain = {"image.ext4", kBaseDiskFile};
+  for (const char* name : {kBaseRamFile, kBaseStateFile}) ::unlinkat(dir_.get(), name, 0);
+  spec_.exercise = {"one", "two"};
+  // The agent does not exist before start(), so its answer to exercises is set by the loop's first turn.
+  loop_->defer([this] { agent().on_open = [this](std::uint32_t id) { agent().exit(id, 1); }; });
+  start(LaunchMode::kMakeBase);
+  serve();
+  const auto record = on_disk();
+  EXPECT_EQ(record.state, SandboxState::kPaused);
+  EXPECT_EQ(record.base_ram_file, kBaseRamFile);
+  ASSERT_TRUE(record.saved);
+  EXPECT_EQ(record.saved->device_state_file, kBaseStateFile);
+  EXPECT_TRUE(record.saved->delta_file.empty());
+  EXPECT_NE(record.saved->epoch, 0U);
+}
+
 }  // namespace
 }  // namespace drupe

@@ -321,14 +321,20 @@ TEST_F(ShimGuest, SigtermIsAnOrderlyStop) {
   EXPECT_EQ(shim->read()->cause, EndCause::kStopped);
 }
 
-TEST_F(ShimGuest, RootInTheGuestCannotEndTheAgentByOrdinaryMeans) {
+TEST_F(ShimGuest, RootInTheGuestEndsItsMachineOnlyThroughTheKernel) {
   auto shim = from_base();
   must_start(*shim, LaunchMode::kFromBase);
   auto client = shim->connect();
   ASSERT_TRUE(client);
-  const auto tried = shim->shell(**client, "kill -9 1; kill -9 -1; reboot -f; echo b > /proc/sysrq-trigger");
+  const auto tried = shim->shell(**client, "kill -9 1; reboot -f; kill -9 -1");
   ASSERT_TRUE(tried) << tried.error().message;
   EXPECT_EQ(shim->shell(**client, "echo alive")->out, "alive\n");
+  const auto reset = shim->shell(**client, "echo b > /proc/sysrq-trigger; sleep 60");
+  ASSERT_FALSE(reset);
+  EXPECT_EQ(reset.error().code, ErrorCode::kVmLost);
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  EXPECT_EQ(shim->read()->cause, EndCause::kGuestEnded);
+  EXPECT_THAT(shim->read()->cause_text, HasSubstr("sysrq"));
 }
 
 }  // namespace
