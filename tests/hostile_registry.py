@@ -45,7 +45,11 @@ class HostileRegistry:
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
 
-        self.server = ThreadingHTTPServer((address, 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_):
+                """Clients that leave are what is played here."""
+
+        self.server = Server((address, 0), Handler)
         self.server.daemon_threads = True
         self.address = f"{address}:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever)

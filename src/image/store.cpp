@@ -100,7 +100,9 @@ Result<std::vector<Image>> StoreImpl::list() {
     std::ranges::sort(image->names);
     images.push_back(*std::move(image));
   }
-  std::ranges::stable_sort(images, std::greater{}, &Image::created);
+  std::ranges::sort(images, [](const Image& a, const Image& b) {
+    return a.created != b.created ? a.created > b.created : a.id < b.id;
+  });
   return images;
 }
 
