@@ -119,15 +119,22 @@ COMMANDS = {
 OLDER_SHIM = {"pause", "stop", "remove"}
 
 
-def settle(place, name, directory):
-    """Waits for the ends of processes that were told to end; returns what the table calls the state."""
-    def quiet():
-        entry = place.sandbox(name)
-        alive = entry is not None and entry["alive"]
-        return alive or not place.processes(directory) if directory else True
+def settle(place, name, directory, expected):
+    """Waits for what the table says; a sandbox that does not run has no processes then."""
+    def settled():
+        found = place.described(name)
+        return found in expected and (found == "running" or directory is None or not place.processes(directory))
 
-    eventually(quiet, 30, "the end of the sandbox's processes")
-    return place.described(name)
+    deadline = time.monotonic() + 30
+    while not settled():
+        assert time.monotonic() < deadline, f"{place.described(name)!r}, not one of {sorted(expected)}; " \
+            f"processes: {place.processes(directory) if directory else []}"
+        time.sleep(0.05)
+
+
+def present_name(place, name):
+    """Its name after a rename that may have been interrupted."""
+    return name if place.sandbox(name) or not place.sandbox(f"{name}-new") else f"{name}-new"
 
 
 def check_aftermath(place, name, operation):
@@ -175,11 +182,13 @@ def test_kill_at_a_named_moment(place, row):
         entry = place.sandbox(name)
         place.drupe(*COMMANDS[operation](name), env={} if older else failpoint, code=None, timeout=240)
         directory = directory_of(place, name)
-        assert settle(place, name, directory) in expected.split(" or ")
+        name = present_name(place, name)
+        settle(place, name, directory, expected.split(" or "))
         if entry and operation.startswith("fork"):
-            children = [place.described(c["name"]) for c in place.children(entry["id"])] or ["-"]
-            for found in children:
-                assert found in child.split(" or "), f"children: {children}"
+            def children():
+                return [place.described(c["name"]) for c in place.children(entry["id"])] or ["-"]
+
+            eventually(lambda: all(found in child.split(" or ") for found in children()), 30, f"'{child}' of the children")
             for c in place.children(entry["id"]):
                 if c["state"] == "running":
                     assert place.drupe("exec", c["id"], "cat", "/root/mark").text == f"{MARK}\n"
@@ -223,8 +232,8 @@ def test_kill_at_a_random_moment(place, number):
             victim(place, name, process, what)
             process.wait(240)
         directory = directory_of(place, name)
-        final = name if operation != "rename" or place.sandbox(name) else f"{name}-new"
-        assert settle(place, final, directory) in allowed_states(operation) | ({"created"} if operation == "start" else set())
+        final = present_name(place, name)
+        settle(place, final, directory, allowed_states(operation) | ({"created"} if operation == "start" else set()))
         for c in place.children(entry["id"]) if entry else []:
             assert c["state"] in ("running", "exited"), c
             place.drupe("rm", "-f", c["id"])
@@ -252,5 +261,5 @@ def test_exec_tells_of_the_loss_of_its_machine(place, new_box, what):
         place.kill(directory, what)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 125, err
-    assert settle(place, box.name, directory) == "exited vm_lost"
+    settle(place, box.name, directory, ["exited vm_lost"])
     assert not place.processes(directory)

@@ -94,6 +94,7 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
     return std::unexpected(std::move(made).error());
   }
   failpoint("engine.create.placed");
+  tidy_now_and_then();
   if (record.auto_remove && !record.detached) owned_[record.id] = std::move(scratch.lock);
   clock.mark("directory");
   return SandboxInfo{std::move(record), false};

@@ -82,6 +82,10 @@ class EngineImpl final : public Engine {
   /// Waits for the ends of shims that this process started, without blocking.
   void reap_children();
 
+  // prune.cpp
+  /// Removes what sandboxes that ended by themselves left in the indexes, at about every thirtieth call.
+  void tidy_now_and_then();
+
   // create.cpp
   Result<Image> resolve_image(const SandboxOptions& options);
   /// Takes record.name, or invents one. The caller holds the home's lock.
