@@ -106,28 +106,42 @@ Status replace_file(DirFd dir, const std::string& path, std::string_view bytes, 
   return {};
 }
 
-Status remove_tree(DirFd dir, const std::string& path) {
-  if (::unlinkat(dir, path.c_str(), 0) == 0 || errno == ENOENT) return {};
-  if (errno != EISDIR && errno != EPERM) return fail_sys("Removing " + path + " failed", errno);
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR* stream) const { ::closedir(stream); }
+};
+
+/// One pass over the entries of a folder.
+Status remove_entries(DirFd dir, const std::string& path) {
   auto opened = open_at(dir, path, O_DIRECTORY | O_RDONLY | O_NOFOLLOW);
   if (!opened) {
     if (opened.error().sys_errno == ENOENT) return {};
     return std::unexpected(std::move(opened).error());
   }
   const int own = opened->get();
-  struct Closer {
-    void operator()(DIR* stream) const { ::closedir(stream); }
-  };
-  const std::unique_ptr<DIR, Closer> stream(::fdopendir(opened->release()));
+  const std::unique_ptr<DIR, CloseDirectory> stream(::fdopendir(opened->release()));
   if (!stream) return fail_sys("Listing " + path + " failed", errno);
   while (const dirent* entry = ::readdir(stream.get())) {
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     DRUPE_TRY(remove_tree(own, name));
   }
-  if (::unlinkat(dir, path.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
-    return fail_sys("Removing " + path + " failed", errno);
   return {};
+}
+
+}  // namespace
+
+Status remove_tree(DirFd dir, const std::string& path) {
+  // A process that is just ending may still put a file into the folder; a few passes outlast it.
+  constexpr int kPasses = 16;
+  if (::unlinkat(dir, path.c_str(), 0) == 0 || errno == ENOENT) return {};
+  if (errno != EISDIR && errno != EPERM) return fail_sys("Removing " + path + " failed", errno);
+  for (int pass = 1;; ++pass) {
+    DRUPE_TRY(remove_entries(dir, path));
+    if (::unlinkat(dir, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return {};
+    if (errno != ENOTEMPTY || pass == kPasses) return fail_sys("Removing " + path + " failed", errno);
+  }
 }
 
 std::string proc_fd_path(int fd) {
