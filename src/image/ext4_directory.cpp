@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "image/ext4_internal.h"
@@ -87,7 +88,8 @@ Status hash_items(ext2_filsys fs, std::vector<Item>& items) {
                         nullptr, 0, fs->super->s_hash_seed, &item.hash, &minor);
     if (code != 0) return fail_ext2("Hashing a name", code);
   }
-  std::ranges::stable_sort(items, {}, &Item::hash);
+  // Names break ties, so that the same names always lie in the same order.
+  std::ranges::sort(items, {}, [](const Item& item) { return std::pair(item.hash, item.name); });
   return {};
 }
 

@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/spawn.h"
@@ -18,7 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxMessages = 4096;  // The end of what it said, for errors.
 constexpr int kPollMs = 200;                // How soon a cancel is noticed.
-constexpr int kGraceMs = 30'000;
+constexpr int kGraceMs = 10'000;            // For the last of its children to end.
+constexpr const char* kSetpriv = "/usr/bin/setpriv";
 constexpr const char* kUnshare = "/usr/bin/unshare";
 constexpr const char* kKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -61,12 +61,21 @@ std::vector<std::string> arguments(const MmdebstrapRequest& request) {
   return argv;
 }
 
-/// True where a process may have a mount namespace of its own. mmdebstrap as root mounts /proc and more in
-/// its folder; in its own namespace these are gone with it, whatever ends it.
-bool can_unshare_mounts() {
+/// mmdebstrap as root mounts /proc and more in its folder and starts package scripts. In namespaces of its
+/// own these end with it, whatever ends it.
+constexpr std::array<const char*, 6> kOwnNamespaces{"unshare", "--mount",      "--pid",
+                                                    "--fork",  "--kill-child", "--mount-proc"};
+
+std::vector<std::string> words(std::span<const char* const> texts) {
+  return {texts.begin(), texts.end()};
+}
+
+/// False in containers that forbid it; mounting is forbidden there too.
+bool can_unshare() {
   SpawnRequest request;
   request.program = kUnshare;
-  request.argv = {"unshare", "--mount", "/bin/true"};
+  request.argv = words(kOwnNamespaces);
+  request.argv.emplace_back("/bin/true");
   const auto child = spawn(request);
   if (!child) return false;
   const auto status = wait_for(*child);
@@ -140,16 +149,19 @@ class Mmdebstrap : public ByteSource {
                 "Most often a mirror could not be reached; DRUPE_DEBIAN_MIRROR names another one.");
   }
 
-  /// It removes its temporary folder when it is asked to end, so it is asked first.
   void stop() {
     if (child_.pid < 0) return;
-    out_.reset();
-    err_.reset();
-    (void)::syscall(SYS_pidfd_send_signal, child_.pidfd.get(), SIGTERM, nullptr, 0);
-    pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
-    // Its children are in its process group.
-    if (::poll(&ended, 1, kGraceMs) <= 0) (void)::kill(-child_.pid, SIGKILL);
+    // Its children are in its process group; asking politely would leave some of them.
+    (void)::kill(-child_.pid, SIGKILL);
     (void)wait_for(child_);
+    // They are gone when nobody holds the pipes any more.
+    for (const UniqueFd* end : {&out_, &err_}) {
+      std::array<char, 65536> rest{};
+      pollfd polled{.fd = end->get(), .events = POLLIN, .revents = 0};
+      while (end->valid() && ::poll(&polled, 1, kGraceMs) > 0 &&
+             ::read(end->get(), rest.data(), rest.size()) > 0) {
+      }
+    }
   }
 
   BuildFolder folder_;  // Goes last, when nobody writes into it any more.
@@ -167,12 +179,17 @@ Result<std::unique_ptr<ByteSource>> run_mmdebstrap(const MmdebstrapRequest& requ
   DRUPE_ASSIGN(Pipe out, make_pipe());
   DRUPE_ASSIGN(Pipe err, make_pipe());
   SpawnRequest spawning;
-  spawning.program = "/usr/bin/mmdebstrap";
-  spawning.argv = arguments(request);
-  if (request.mode == "root" && can_unshare_mounts()) {
-    spawning.program = kUnshare;
-    spawning.argv.insert(spawning.argv.begin(), {"unshare", "--mount", "--"});
+  // It ends when this thread does, which waits for its bytes or has those who do.
+  const bool own = request.mode == "root" && can_unshare();
+  spawning.program = kSetpriv;
+  spawning.argv = {"setpriv", "--pdeathsig", own ? "KILL" : "TERM", "--"};
+  if (own) {
+    const auto enter = words(kOwnNamespaces);
+    spawning.argv.insert(spawning.argv.end(), enter.begin(), enter.end());
+    spawning.argv.emplace_back("--");
   }
+  const auto argv = arguments(request);
+  spawning.argv.insert(spawning.argv.end(), argv.begin(), argv.end());
   spawning.env = environment(folder.path());
   spawning.cwd = "/";
   spawning.fds = {{out.write.get(), 1}, {err.write.get(), 2}, {folder.lock(), 3}};

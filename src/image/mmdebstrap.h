@@ -20,8 +20,9 @@ struct MmdebstrapRequest {
   CancelFlag cancel = nullptr;
 };
 
-/// Starts it. The source's last read() fails unless it ended well, with the end of its messages; destroying
-/// the source earlier ends it and waits until it has cleaned up (ten seconds, then it is killed).
+/// Starts it; it ends at the latest when the calling thread does. The source's last read() fails unless it
+/// ended well, with the end of its messages; destroying the source earlier kills it and removes what it has
+/// made.
 Result<std::unique_ptr<ByteSource>> run_mmdebstrap(const MmdebstrapRequest& request);
 
 }  // namespace drupe

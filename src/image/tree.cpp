@@ -174,6 +174,9 @@ void ImageTree::remove_lower(const Place& place, int layer) {
 
 // Recursion is as deep as the tree, which is bounded.
 void ImageTree::clear_lower(Inode& dir, int layer) {
+  // Once is enough, since only this layer's entries come after; a layer of many marks on a large folder is no
+  // slower.
+  if (std::exchange(dir.cleared, layer) == layer) return;
   for (auto at = dir.children.begin(); at != dir.children.end();) {
     const auto next = std::next(at);
     if (at->second.layer < layer) {

@@ -30,6 +30,7 @@ struct Inode {
   std::int64_t mtime_ns = 0;
   std::uint32_t links = 0;   ///< Names that lead here; 1 for a directory.
   std::uint32_t depth = 0;   ///< Of a directory; the root's is 0.
+  int cleared = 0;           ///< The last layer that has hidden all lower entries of this directory.
   std::uint32_t number = 0;  ///< In the file system; set when the tree is written.
   bool written = false;      ///< Under another of its names.
   std::uint64_t size = 0;
