@@ -106,8 +106,8 @@ Status EngineImpl::prepare_claim(SandboxRecord& record, const SandboxOptions& op
   const std::uint64_t disk_bytes = record.disk_bytes;
   DRUPE_TRY(apply_image(record, options, image.config, image.virtual_bytes));
   record.disk_bytes = disk_bytes;
-  record.hostname = options.hostname.empty() ? record.id : options.hostname;
-  record.machine_id = to_hex(random_bytes(16));
+  // Its machine id has been its own since it was restored; so has its host name, unless another is asked for.
+  if (!options.hostname.empty()) record.hostname = options.hostname;
   record.created_ns = realtime_ns();
   if (options.name.empty()) return {};  // the name it was made with is as good as any
   DRUPE_ASSIGN(const UniqueFd names, home_.lock());

@@ -147,7 +147,10 @@ Result<std::string> Sandbox::claim(ByteView body) {
   claimed.confinement = record_.confinement;
   claimed.confinement_missing = record_.confinement_missing;
   claimed.started_ns = now_realtime_ns();
-  DRUPE_TRY(send_identity(*link_, claimed, /*new_identity=*/true, Clock::now() + kClaimDeadline));
+  // A pooled sandbox was restored with an identity that nobody else has: only a wish for another one costs
+  // the guest more than taking note of environment, user and directory.
+  const bool renamed = claimed.hostname != record_.hostname || claimed.machine_id != record_.machine_id;
+  DRUPE_TRY(send_identity(*link_, claimed, renamed, Clock::now() + kClaimDeadline));
   DRUPE_TRY(write_record(host_.dir, claimed));
   record_ = std::move(claimed);
   if (request.owner_pid > 0) watch_owner(request.owner_pid);
