@@ -40,7 +40,9 @@ def test_memory_bomb(new_box, witness):
 
 def test_disk_full(new_box, witness):
     one = new_box()
-    result = one.sh("dd if=/dev/zero of=/root/fill bs=1M; echo $?; rm /root/fill; echo x > /root/y && cat /root/y", code=None, timeout=400)
+    # Most of the room is only claimed, which is quick; the last of it is really written.
+    one.sh("fallocate -l $(($(df --output=avail -B1 / | tail -n 1) - 100000000)) /root/most")
+    result = one.sh("dd if=/dev/zero of=/root/fill bs=1M; echo $?; rm /root/fill; echo x > /root/y && cat /root/y", code=None, timeout=240)
     assert "No space left" in result.error
     assert result.text.endswith("x\n")
 
@@ -56,9 +58,8 @@ def test_kill_minus_nine_one(new_box, witness):
 def test_reboot_panic_and_power_off(new_box, witness, how):
     one = new_box()
     one.sh(f"{how}; sleep 2", code=None, timeout=60)
-    if one.state == "running":
-        assert one.exec("echo", "alive").out == b"alive\n"
-    else:
+    # Either it goes on, or it ends (it may still be about to).
+    if one.exec("echo", "alive", code=None).out != b"alive\n":
         summary = ends(one)
         assert summary["cause"] in ("guest_ended", "vm_lost", "finished"), summary
         one.drupe("start", one.name)
