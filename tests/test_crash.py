@@ -14,7 +14,7 @@ import pytest
 
 from conftest import ROOT, IMAGE, Drupe, eventually, remember_home
 
-RANDOM_ROUNDS = int(os.environ.get("DRUPE_CRASH_ROUNDS", "60"))
+RANDOM_ROUNDS = int(os.environ.get("DRUPE_CRASH_ROUNDS", "50"))
 MARK = "acknowledged"
 
 
@@ -234,9 +234,10 @@ def test_kill_at_a_random_moment(place, number):
         directory = directory_of(place, name)
         final = present_name(place, name)
         settle(place, final, directory, allowed_states(operation) | ({"created"} if operation == "start" else set()))
-        for c in place.children(entry["id"]) if entry else []:
-            assert c["state"] in ("running", "exited"), c
-            place.drupe("rm", "-f", c["id"])
+        for child in place.children(entry["id"]) if entry else []:
+            # One whose start was on its way gets there.
+            eventually(lambda name=child["name"]: place.described(name) != "created", 60, "the child's start")
+            place.drupe("rm", "-f", child["id"], code=None)
         check_aftermath(place, final, operation)
     finally:
         remove_family(place, name)
