@@ -148,7 +148,15 @@ class Hypervisor {
   virtual Result<std::unique_ptr<Machine>> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) = 0;
 };
 
-/// Size of an empty writable node for a disk of `disk_bytes`; writes the qcow2 header and tables to `fd`.
-Status write_empty_qcow2(int fd, std::uint64_t disk_bytes);
+/// How finely a node tells what it holds.
+enum class NodeLayout : std::uint8_t {
+  kSubclusters,  ///< By 2 KiB: small writes stay small.
+  /// By 64 KiB. flatten_disk() needs a top node like this: copying into a node with subclusters while the
+  /// guest writes to it ends qemu 7.2 (block/io.c: Assertion `skip_bytes < pnum' failed; mended in 8.1).
+  kClusters,
+};
+/// An empty writable node for a disk of `disk_bytes`; writes the qcow2 header and tables to `fd`, which is
+/// empty.
+Status write_empty_qcow2(int fd, std::uint64_t disk_bytes, NodeLayout layout = NodeLayout::kSubclusters);
 
 }  // namespace drupe

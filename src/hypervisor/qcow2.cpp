@@ -16,8 +16,9 @@ constexpr std::uint64_t kClusterBits = 16;
 constexpr std::uint64_t kCluster = 1ULL << kClusterBits;
 // Subclusters of 2 KiB: a write of 4 KiB is stored alone instead of copying the other 60 KiB of its cluster.
 constexpr std::uint64_t kIncompatibleExtendedL2 = 1ULL << 4;
-constexpr std::uint64_t kL2EntryBytes = 16;
-constexpr std::uint64_t kBytesPerL2Table = kCluster / kL2EntryBytes * kCluster;
+// Guest bytes that one L2 table maps: with entries of 8 bytes, or of 16 where they have subclusters.
+constexpr std::uint64_t kBytesPerPlainTable = kCluster / 8 * kCluster;
+constexpr std::uint64_t kBytesPerExtendedTable = kCluster / 16 * kCluster;
 constexpr std::uint64_t kMaxDisk = 16ULL << 40;
 
 constexpr std::uint64_t kRefcountTableAt = kCluster;
@@ -42,7 +43,7 @@ class BigEndian {
   std::string out_;
 };
 
-std::string header(std::uint64_t disk_bytes, std::uint32_t l1_entries) {
+std::string header(std::uint64_t disk_bytes, std::uint32_t l1_entries, NodeLayout layout) {
   BigEndian out;
   out.u32(0x514649fb).u32(3);
   out.u64(0).u32(0);  // No backing name: the command line names the nodes.
@@ -50,7 +51,7 @@ std::string header(std::uint64_t disk_bytes, std::uint32_t l1_entries) {
   out.u32(l1_entries).u64(kL1At);
   out.u64(kRefcountTableAt).u32(1);
   out.u32(0).u64(0);  // No internal snapshots.
-  out.u64(kIncompatibleExtendedL2).u64(0).u64(0);
+  out.u64(layout == NodeLayout::kSubclusters ? kIncompatibleExtendedL2 : 0).u64(0).u64(0);
   out.u32(4).u32(104);  // Refcounts of 16 bits; length of this header.
   out.u64(0);           // Header extensions: none.
   return out.bytes();
@@ -58,12 +59,14 @@ std::string header(std::uint64_t disk_bytes, std::uint32_t l1_entries) {
 
 }  // namespace
 
-Status write_empty_qcow2(int fd, std::uint64_t disk_bytes) {
+Status write_empty_qcow2(int fd, std::uint64_t disk_bytes, NodeLayout layout) {
   if (disk_bytes == 0 || disk_bytes % 512 != 0 || disk_bytes > kMaxDisk)
     return fail(ErrorCode::kInvalidArgument,
                 "A disk of " + std::to_string(disk_bytes) + " bytes cannot be made",
                 "Choose a multiple of 512 bytes, at most 16 TiB.");
-  const std::uint64_t l1_entries = (disk_bytes + kBytesPerL2Table - 1) / kBytesPerL2Table;
+  const std::uint64_t table_bytes =
+      layout == NodeLayout::kSubclusters ? kBytesPerExtendedTable : kBytesPerPlainTable;
+  const std::uint64_t l1_entries = (disk_bytes + table_bytes - 1) / table_bytes;
   const std::uint64_t l1_clusters = (l1_entries * 8 + kCluster - 1) / kCluster;
   const std::uint64_t clusters = 3 + l1_clusters;
   // The L1 table is a hole: all entries unallocated.
@@ -75,7 +78,7 @@ Status write_empty_qcow2(int fd, std::uint64_t disk_bytes) {
   for (std::uint64_t i = 0; i < clusters; ++i) block.u16(1);
   DRUPE_TRY(pwrite_all(fd, table.bytes(), kRefcountTableAt));
   DRUPE_TRY(pwrite_all(fd, block.bytes(), kRefcountBlockAt));
-  return pwrite_all(fd, header(disk_bytes, static_cast<std::uint32_t>(l1_entries)), 0);
+  return pwrite_all(fd, header(disk_bytes, static_cast<std::uint32_t>(l1_entries), layout), 0);
 }
 
 }  // namespace drupe

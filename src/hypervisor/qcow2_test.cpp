@@ -18,9 +18,9 @@ std::uint64_t number(const std::string& bytes, std::size_t at, std::size_t size)
   return value;
 }
 
-std::string written(std::uint64_t disk_bytes) {
+std::string written(std::uint64_t disk_bytes, NodeLayout layout = NodeLayout::kSubclusters) {
   const UniqueFd file(::memfd_create("qcow2", MFD_CLOEXEC));
-  EXPECT_TRUE(write_empty_qcow2(file.get(), disk_bytes));
+  EXPECT_TRUE(write_empty_qcow2(file.get(), disk_bytes, layout));
   EXPECT_EQ(::lseek(file.get(), 0, SEEK_SET), 0);
   return read_all(file.get(), 64U << 20).value_or("");
 }
@@ -38,6 +38,12 @@ TEST(Qcow2, HeaderSaysWhatTheFormatAsksFor) {
   EXPECT_EQ(number(bytes, 40, 8) % 65536, 0U);
   EXPECT_EQ(number(bytes, 72, 8), 16U) << "extended L2 entries";
   EXPECT_EQ(number(bytes, 100, 4), 104U);
+}
+
+TEST(Qcow2, ANodeToFlattenIntoHasNoSubclusters) {
+  const auto bytes = written(8ULL << 30, NodeLayout::kClusters);
+  EXPECT_EQ(number(bytes, 72, 8), 0U);
+  EXPECT_EQ(number(bytes, 36, 4), 16U) << "one L1 entry for 512 MiB with 8-byte L2 entries";
 }
 
 TEST(Qcow2, EveryClusterOfTheFileIsCounted) {

@@ -73,12 +73,19 @@ GuestLink::Callbacks when_live(const GuestLink::Callbacks& callbacks, const std:
   return guarded;
 }
 
-// A node that other sandboxes build on has links in their directories.
-bool top_is_shared(int dir, const SandboxRecord& record) {
+// Whether the top node may be written: other sandboxes that build on it have links of it in their
+// directories, and a long chain can be flattened only into a node without subclusters.
+bool top_is_fit(int dir, const SandboxRecord& record) {
+  const auto& chain = record.disk_chain;
+  const auto top = open_at(dir, chain.empty() ? "" : chain.back(), O_RDONLY | O_NOFOLLOW);
   struct stat info{};
-  return !record.disk_chain.empty() &&
-         ::fstatat(dir, record.disk_chain.back().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-         info.st_nlink > 1;
+  if (!top || ::fstat(top->get(), &info) != 0) return true;  // Not there: made now, or told then.
+  if (info.st_nlink > 1) return false;
+  // Incompatible features are the big-endian 64-bit number at offset 72; bit 4: extended L2 entries.
+  constexpr std::uint8_t kExtendedL2 = 1U << 4;
+  std::uint8_t features = 0;
+  const bool subclusters = ::pread(top->get(), &features, 1, 79) == 1 && (features & kExtendedL2) != 0;
+  return !subclusters || layout_for(chain.size()) == NodeLayout::kSubclusters;
 }
 
 void complete_identity(SandboxRecord& record) {
@@ -115,6 +122,10 @@ std::string console_excerpt(const std::string& console) {
   return text;
 }
 
+NodeLayout layout_for(std::size_t nodes) {
+  return nodes > kLongDiskChain ? NodeLayout::kClusters : NodeLayout::kSubclusters;
+}
+
 std::uint64_t new_epoch() {
   std::uint64_t epoch = 0;
   while (epoch == 0 || epoch == ~0ULL) std::memcpy(&epoch, random_bytes(sizeof epoch).data(), sizeof epoch);
@@ -146,7 +157,7 @@ Result<Launched> Launcher::launch(Options options) {
   const bool restore = restores(options.mode);
   fresh_top_ = restore || options.mode == LaunchMode::kMakeBase;
   const bool needs_top = record_.disk_chain.size() == 1 || top_is_saved ||
-                         (options.mode == LaunchMode::kBoot && top_is_shared(dir_, record_));
+                         (options.mode == LaunchMode::kBoot && !top_is_fit(dir_, record_));
   if (needs_top) {
     record_.disk_chain.push_back("disk-" + std::to_string(record_.next_file++) + ".qcow2");
     fresh_top_ = true;
@@ -259,7 +270,7 @@ Status Launcher::add_disk(LaunchSpec& spec, const Options& options) {
   if (fresh_top_ || info.st_size == 0) {
     if (::ftruncate(top.fd.get(), 0) != 0)
       return fail_sys("Emptying the sandbox's new disk node failed", errno);
-    DRUPE_TRY(write_empty_qcow2(top.fd.get(), spec.disk_bytes));
+    DRUPE_TRY(write_empty_qcow2(top.fd.get(), spec.disk_bytes, layout_for(chain.size())));
   }
   spec.disk.push_back(std::move(top));
   return {};

@@ -61,6 +61,10 @@ class Launcher {
 
 /// Gives the guest its clock, randomness and names (kSetUp).
 Status send_identity(GuestLink& link, const SandboxRecord& record, bool new_identity, Deadline deadline);
+/// Disk nodes, image and writable node included, beyond which the chain is flattened.
+inline constexpr std::size_t kLongDiskChain = 8;
+/// Layout for a new node that makes a chain of `nodes`: a long chain is going to be flattened into it.
+[[nodiscard]] NodeLayout layout_for(std::size_t nodes);
 /// A random epoch; never 0 nor all ones.
 [[nodiscard]] std::uint64_t new_epoch();
 /// The last lines of a console for a message, without control characters.

@@ -18,7 +18,6 @@ constexpr std::chrono::seconds kBaseDeadline{120};
 constexpr std::chrono::seconds kFlattenWait{600};
 constexpr std::chrono::milliseconds kAnswerTaken{100};
 constexpr std::uint64_t kExerciseTimeoutMs = 60'000;
-constexpr std::size_t kLongChain = 8;
 
 // A command of kMakeBase whose output nobody wants.
 class Exercise final : public GuestStream {
@@ -154,7 +153,7 @@ Status Sandbox::push_top(Saver&) {
   DRUPE_ASSIGN(UniqueFd top, open_at(host_.dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW));
   SandboxRecord before = record_;
   record_.disk_chain.push_back(name);
-  auto done = write_empty_qcow2(top.get(), record_.disk_bytes);
+  auto done = write_empty_qcow2(top.get(), record_.disk_bytes, layout_for(record_.disk_chain.size()));
   if (done) done = write_record(host_.dir, record_);
   pass_failpoint("shim.snapshot.recorded");
   if (done) done = machine_->push_overlay(std::move(top), Clock::now() + kPauseDeadline);
@@ -175,7 +174,7 @@ Status Sandbox::push_top(Saver&) {
 // --------------------------------------------------------------------------------------------------------
 
 void Sandbox::flatten_if_long() {
-  if (flattening_ || ending_ || over_ || !machine_ || record_.disk_chain.size() <= kLongChain) return;
+  if (flattening_ || ending_ || over_ || !machine_ || record_.disk_chain.size() <= kLongDiskChain) return;
   flattening_ = true;
   machine_->flatten_disk([this, alive = alive_, chain = record_.disk_chain](const Status& done) {
     if (!*alive) return;

@@ -271,6 +271,42 @@ TEST_F(ShimGuest, ASnapshotLeavesTheParentRunningAndChildrenShareNothing) {
   EXPECT_FALSE(child_main.ended());
 }
 
+TEST_F(ShimGuest, ALongDiskChainIsFlattenedWhileTheGuestWrites) {
+  auto shim = from_base({"/bin/sh", "-c",
+                         "i=0; while true; do i=$((i+1)); head -c 70000 /dev/urandom > /w$((i%7)); "
+                         "sha256sum /w$((i%7)) > /s$((i%7)); sync; done"});
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(shim->shell(**client, "until [ -e /s6 ]; do sleep 0.1; done"));
+  std::size_t longest = 0;
+  for (int i = 0; i < 7; ++i) {
+    ASSERT_TRUE(shim->shell(**client, "echo " + std::to_string(i) + " >> /generations"));
+    const auto saved = (*client)->call(kSnapshot, SnapshotRequest{}.encode(), soon());
+    ASSERT_TRUE(saved) << saved.error().message;
+    longest = std::max(longest, SnapshotReply::decode(as_bytes(*saved))->disk_chain.size() + 1);
+  }
+  EXPECT_GT(longest, 8U);
+  // A request waits for a flattening in progress.
+  ASSERT_TRUE((*client)->call(static_cast<std::uint16_t>(ShimRequest::kGrowDisk),
+                              ByteWriter().number(shim->record.disk_bytes).bytes(), soon()));
+  EXPECT_LT(shim->read()->disk_chain.size(), 8U);
+  EXPECT_EQ(shim->shell(**client, "cat /generations")->out, "0\n1\n2\n3\n4\n5\n6\n");
+  ASSERT_TRUE((*client)->call(kStop, StopRequest{}.encode(), soon()));
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  shim->record = *shim->read();
+  shim->record.main.reset();
+  must_start(*shim, LaunchMode::kBoot);
+  client = shim->connect();
+  ASSERT_TRUE(client);
+  // The command may have been ended between file and sum: one of the seven may be behind.
+  const auto sums = shim->shell(**client, "cat /generations | wc -l; cat /s? | sha256sum -c 2>&1");
+  EXPECT_THAT(sums->out, ::testing::StartsWith("7\n"));
+  std::size_t good = 0;
+  for (std::size_t at = 0; (at = sums->out.find(": OK", at)) != std::string::npos; ++at) ++good;
+  EXPECT_THAT(good, ::testing::AnyOf(6U, 7U)) << sums->out;
+}
+
 int hypervisor_pid(ShimClient& client) {
   const auto bytes = client.call(kInfo, {}, soon());
   EXPECT_TRUE(bytes);
@@ -326,7 +362,7 @@ TEST_F(ShimGuest, RootInTheGuestEndsItsMachineOnlyThroughTheKernel) {
   must_start(*shim, LaunchMode::kFromBase);
   auto client = shim->connect();
   ASSERT_TRUE(client);
-  const auto tried = shim->shell(**client, "kill -9 1; reboot -f; kill -9 -1");
+  const auto tried = shim->shell(**client, "kill -9 1; kill -9 -1");
   ASSERT_TRUE(tried) << tried.error().message;
   EXPECT_EQ(shim->shell(**client, "echo alive")->out, "alive\n");
   const auto reset = shim->shell(**client, "echo b > /proc/sysrq-trigger; sleep 60");
@@ -335,6 +371,17 @@ TEST_F(ShimGuest, RootInTheGuestEndsItsMachineOnlyThroughTheKernel) {
   EXPECT_EQ(shim->wait().value_or(-1), 0);
   EXPECT_EQ(shim->read()->cause, EndCause::kGuestEnded);
   EXPECT_THAT(shim->read()->cause_text, HasSubstr("sysrq"));
+}
+
+TEST_F(ShimGuest, ARebootEndsTheSandboxWithItsReason) {
+  auto shim = from_base();
+  must_start(*shim, LaunchMode::kFromBase);
+  auto client = shim->connect();
+  ASSERT_TRUE(client);
+  (void)shim->shell(**client, "reboot -f; sleep 60");
+  EXPECT_EQ(shim->wait().value_or(-1), 0);
+  EXPECT_EQ(shim->read()->cause, EndCause::kGuestEnded);
+  EXPECT_THAT(shim->read()->cause_text, HasSubstr("reboot"));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ const GuestAssets& GuestAssets::get() {
     GuestAssets found;
     found.binary_dir = own_directory();
     found.guest_dir = env_or("DRUPE_GUEST_DIR", found.binary_dir + "/../guest");
-    found.disk = env_or("DRUPE_TEST_DISK", found.guest_dir + "/test.ext4");
+    found.disk = env_or("DRUPE_TEST_DISK", found.binary_dir + "/../busybox.ext4");
     return found;
   }();
   return assets;

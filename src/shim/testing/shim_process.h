@@ -18,7 +18,7 @@ namespace drupe::testing {
 struct GuestAssets {
   std::string guest_dir;   ///< $DRUPE_GUEST_DIR, else <binaries>/../guest.
   std::string binary_dir;  ///< Where the test program lies, with drupe-shim and libdrupe-ram.so.
-  std::string disk;        ///< $DRUPE_TEST_DISK, else an ext4 file made around a static busybox.
+  std::string disk;        ///< $DRUPE_TEST_DISK, else <binaries>/../busybox.ext4 (tests/busybox-disk.sh).
   /// Why no guest can run here; empty: one can.
   static std::string unavailable();
   static const GuestAssets& get();
