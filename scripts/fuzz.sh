@@ -3,7 +3,7 @@
 #
 # usage: fuzz.sh [--total SECONDS | --each SECONDS] [TARGET...]
 #   --total  time for all targets together, building not counted; --each: for each one (default: 600)
-# Prints one line "PASS name" or "FAIL name" per target; what made one fail is kept in build/fuzz/crashes.
+# Prints one line "PASS name" or "FAIL name" per target; what made one fail is kept in build/fuzz-crashes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 total=0 each=600
@@ -12,16 +12,15 @@ case ${1:-} in
   --each) each=$2; shift 2 ;;
 esac
 
-cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release -DDRUPE_FUZZ=ON -DDRUPE_TESTS=OFF \
-  -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19 -DDRUPE_SANITIZE=address,undefined,fuzzer-no-link >/dev/null
-all=$(ninja -C build/fuzz -t targets all | sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
+scripts/sanitized.sh
+all=$(ninja -C build/sanitize -t targets all | sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets <<< "$all"
 if [ -z "${targets[*]}" ]; then
   echo "fuzz.sh: no fuzz targets found" >&2
   exit 1
 fi
-ninja -C build/fuzz --quiet "${targets[@]}"
+scripts/sanitized.sh "${targets[@]}"
 [ "$total" = 0 ] || each=$((total * 2 / ${#targets[@]}))
 [ "$each" -ge 2 ] || each=2
 
@@ -29,11 +28,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 one() {  # TARGET
   local target=$1 corpus
-  mkdir -p "$work/$target" build/fuzz/crashes
+  mkdir -p "$work/$target" build/fuzz-crashes
   corpus=("$work/$target")
   [ ! -d "tests/corpus/$target" ] || corpus+=("tests/corpus/$target")
-  if timeout -k 5 $((each + 60)) "build/fuzz/fuzz/$target" -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 \
-      -print_final_stats=0 -verbosity=0 -artifact_prefix="build/fuzz/crashes/$target-" "${corpus[@]}" \
+  if timeout -k 5 $((each + 60)) "build/sanitize/fuzz/$target" -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 \
+      -print_final_stats=0 -verbosity=0 -artifact_prefix="build/fuzz-crashes/$target-" "${corpus[@]}" \
       > "$work/$target.log" 2>&1; then
     echo "PASS $target"
   else

@@ -90,9 +90,7 @@ stage_lint() {
 }
 stage_unit() { gtests build unit; }
 stage_sanitize() {
-  cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Debug -DDRUPE_TESTS=ON \
-    -DDRUPE_SANITIZE=address,undefined > /dev/null
-  step "build with ASan and UBSan" cmake --build build/sanitize --target unit_tests -- --quiet || return
+  step "build with ASan and UBSan" scripts/sanitized.sh unit_tests || return
   # Programs that boot guests spend their time in qemu, which has no sanitizer; they run in the unit stage.
   UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 gtests build/sanitize sanitize -E guest_test
 }

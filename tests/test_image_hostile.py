@@ -164,7 +164,8 @@ def test_manifests_that_are_wrong(store, server, change, word):
     pull_refused(store, reference, word)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"\xff\xfe", b"[" * 100_000, b"{\"layers\":" * 50_000, b" " * (5 << 20)])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"\xff\xfe", b"[" * 100_000, b"{\"layers\":" * 50_000, b" " * (5 << 20)],
+                         ids=["empty", "array", "open", "null", "not-utf8", "deep-array", "deep-object", "spaces"])
 def test_manifests_that_are_none(store, server, body):
     pull_refused(store, server.add_manifest("app", "1", body, "application/vnd.oci.image.manifest.v1+json"))
 

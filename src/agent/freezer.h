@@ -1,4 +1,4 @@
-// Stops user work and the file systems for a save, all or nothing, and lets them go on.
+// Stops user work with its files flushed, for a save, all or nothing, and lets it go on.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,13 @@
 
 namespace drupe::agent {
 
-/// One child holds the frozen file systems, so the loop never blocks on them; it thaws them when told, and
-/// when the agent dies.
+/// A child flushes, so that the loop never waits for a disk: once while work runs, which takes as long as it
+/// takes, and once after the freezer has stopped every process, which finds little. What is then on the disk
+/// is everything that was written, in a journal that any mount replays.
+///
+/// The file systems are not frozen (FIFREEZE). That would only empty the journal, and its thaw writes the
+/// superblock before anything else can happen: the dearest step of a restore on an emulated machine, which
+/// runs the kernel's whole block layer for the first time (docs/adr/0003).
 class Freezer {
  public:
   using Done = std::function<void(Status)>;
@@ -22,35 +27,23 @@ class Freezer {
   Freezer(const Freezer&) = delete;
   Freezer& operator=(const Freezer&) = delete;
 
-  /// Flushes, freezes user work, freezes the file systems. When the deadline passes or a step fails,
-  /// everything is undone and `done` gets the error. kBusy while an earlier call is not over.
+  /// Flushes, freezes user work, flushes the rest. When the deadline passes or a step fails, everything is
+  /// undone and `done` gets the error. kBusy while an earlier call is not over.
   void freeze(std::chrono::milliseconds deadline, Done done);
-  /// File systems only; user work stays frozen. At once when they are not frozen.
-  void thaw_filesystems(Done done);
-  /// User work goes on. Precondition: file systems are thawed.
-  Status thaw_work();
-  /// From the success of freeze() to thaw_work().
-  [[nodiscard]] bool frozen() const { return state_ == State::kFrozen || state_ == State::kWorkFrozen; }
-  [[nodiscard]] bool idle() const { return state_ == State::kIdle; }
+  /// User work goes on. Nothing when it is not frozen.
+  Status thaw();
+  /// From the success of freeze() to thaw().
+  [[nodiscard]] bool frozen() const { return state_ == State::kFrozen; }
 
  private:
-  enum class State {
-    kIdle,
-    kFlushing,
-    kFreezingWork,
-    kFreezingFiles,
-    kFrozen,
-    kThawingFiles,
-    kWorkFrozen,
-    kUndoing
-  };
+  enum class State { kIdle, kFlushing, kFreezingWork, kFlushingRest, kFrozen, kUndoing };
   Status start_child();
   void on_child(std::uint32_t events);
   void work_changed();
   void succeed();
   void undo(Error error);
-  void tell(char command);
   void child_gone();
+  void end_child();
   void stop_waiting();
 
   EventLoop& loop_;

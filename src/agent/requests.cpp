@@ -171,19 +171,16 @@ Result<std::string> Server::hello() const {
 }
 
 void Server::set_up(std::uint32_t id, const SetUpRequest& request) {
-  // User work may still be frozen, and stays so; its files are about to be written.
-  freezer_.thaw_filesystems([this, id, request](const Status& thawed) {
-    if (!thawed) return reply_status(id, thawed);
-    if (auto repaired = repair_kernel(request); !repaired) return reply_status(id, repaired);
-    if (request.new_identity) {
-      if (auto set = work_.set_boot_id(new_boot_id()); !set) return reply_status(id, set);
-    }
-    defaults_ = Defaults{request.default_env, request.default_user, request.default_cwd};
-    // Who is resumed has its names already, and has perhaps changed them.
-    if (!request.new_identity) return reply_status(id, Status());
-    helpers_.run([this, request] { return without_value(repair_files(work_, request)); }, milliseconds(0),
-                 [this, id](const Result<std::string>& done) { reply(id, done); });
-  });
+  // User work may still be frozen, and stays so.
+  if (auto repaired = repair_kernel(request); !repaired) return reply_status(id, repaired);
+  if (request.new_identity) {
+    if (auto set = work_.set_boot_id(new_boot_id()); !set) return reply_status(id, set);
+  }
+  defaults_ = Defaults{request.default_env, request.default_user, request.default_cwd};
+  // Who is resumed has its names already, and has perhaps changed them.
+  if (!request.new_identity) return reply_status(id, Status());
+  helpers_.run([this, request] { return without_value(repair_files(work_, request)); }, milliseconds(0),
+               [this, id](const Result<std::string>& done) { reply(id, done); });
 }
 
 void Server::freeze(std::uint32_t id, const FreezeRequest& request) {
@@ -219,14 +216,11 @@ void Server::try_quiet() {
 }
 
 void Server::thaw(std::uint32_t id) {
-  freezer_.thaw_filesystems([this, id](const Status& files) {
-    if (!files) return reply_status(id, files);
-    if (auto work = freezer_.thaw_work(); !work) return reply_status(id, work);
-    quiet_ = false;
-    barrier_ = freezing_barrier_ = 0;
-    resume_jobs();
-    reply(id, std::string());
-  });
+  if (auto work = freezer_.thaw(); !work) return reply_status(id, work);
+  quiet_ = false;
+  barrier_ = freezing_barrier_ = 0;
+  resume_jobs();
+  reply(id, std::string());
 }
 
 void Server::resume_jobs() {
@@ -241,11 +235,8 @@ void Server::grow_root(std::uint32_t id, ByteView body) {
   ByteReader reader(body);
   const std::uint64_t wanted = body.empty() ? 0 : reader.number<std::uint64_t>();
   if (!reader.done()) return reply(id, fail(ErrorCode::kIntegrity, "A grow message is malformed"));
-  freezer_.thaw_filesystems([this, id, wanted](const Status& thawed) {
-    if (!thawed) return reply_status(id, thawed);
-    helpers_.run([this, wanted] { return grow(work_, devices_.disk.get(), wanted); }, milliseconds(0),
-                 [this, id](const Result<std::string>& done) { reply(id, done); });
-  });
+  helpers_.run([this, wanted] { return grow(work_, devices_.disk.get(), wanted); }, milliseconds(0),
+               [this, id](const Result<std::string>& done) { reply(id, done); });
 }
 
 Status Server::signal_exec(const SignalExecRequest& request) {

@@ -53,14 +53,12 @@ void Server::kill_everything() {
 }
 
 void Server::unmount() {
-  freezer_.thaw_filesystems([this](const Status&) {
-    helpers_.run([this] { return finish_disk(work_); }, kUnmountTime,
-                 [this](const Result<std::string>& done) {
-                   if (!done) say(done.error().message);
-                   reply(shutdown_id_, std::string());
-                   control_->when_flushed([] { power_off(); });
-                 });
-  });
+  helpers_.run([this] { return finish_disk(work_); }, kUnmountTime,
+               [this](const Result<std::string>& done) {
+                 if (!done) say(done.error().message);
+                 reply(shutdown_id_, std::string());
+                 control_->when_flushed([] { power_off(); });
+               });
 }
 
 void power_off() {

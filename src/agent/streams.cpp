@@ -132,7 +132,7 @@ void Server::start_stream(std::uint32_t id) {
   Status opened;
   if (ended_ || shutting_down_)
     opened = fail(ErrorCode::kInvalidState, "The guest's processes have ended", "Start the sandbox again");
-  else if (!freezer_.idle() && freezer_.frozen())
+  else if (freezer_.frozen())
     opened = fail(ErrorCode::kInvalidState, "The guest is frozen", "Resume the sandbox first");
   else if (request->kind == OpenKind::kExec)
     opened = open_exec(id, request->exec);

@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/ids.h"
 
@@ -75,6 +77,36 @@ Status pwrite_all(int fd, std::string_view bytes, std::uint64_t offset) {
     if (put < 0) return fail_sys("Writing failed", errno);
     bytes.remove_prefix(static_cast<std::size_t>(put));
     offset += static_cast<std::uint64_t>(put);
+  }
+  return {};
+}
+
+Status copy_bytes(int in, int out, std::uint64_t offset, std::uint64_t size) {
+  constexpr std::uint64_t kMostAtOnce = 1ULL << 30;
+  constexpr std::uint64_t kBuffer = 256ULL << 10;
+  const std::uint64_t end = offset + size;
+  bool in_kernel = true;
+  std::string buffer;
+  while (offset < end) {
+    if (in_kernel) {
+      auto from = static_cast<off_t>(offset);
+      auto to = from;
+      const ssize_t done = ::copy_file_range(in, &from, out, &to, std::min(end - offset, kMostAtOnce), 0);
+      if (done > 0) offset += static_cast<std::uint64_t>(done);
+      // Two kinds of file systems, or one that cannot (copy_file_range(2)); 0 where a file has no true size.
+      if (done < 0 && errno != EINTR && errno != EXDEV && errno != EINVAL && errno != ENOSYS &&
+          errno != EOPNOTSUPP)
+        return fail_sys("Copying failed", errno);
+      in_kernel = done > 0 || (done < 0 && errno == EINTR);
+      continue;
+    }
+    buffer.resize(std::min(end - offset, kBuffer));
+    const ssize_t got = ::pread(in, buffer.data(), buffer.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_sys("Reading the file to copy failed", errno);
+    if (got == 0) return fail(ErrorCode::kIntegrity, "The file to copy has become shorter");
+    DRUPE_TRY(pwrite_all(out, std::string_view(buffer).substr(0, static_cast<std::size_t>(got)), offset));
+    offset += static_cast<std::uint64_t>(got);
   }
   return {};
 }

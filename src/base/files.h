@@ -29,6 +29,9 @@ Result<std::string> read_all(int fd, std::size_t limit);
 /// Writes all bytes to `fd`, retrying short writes and EINTR.
 Status write_all(int fd, std::string_view bytes);
 Status pwrite_all(int fd, std::string_view bytes, std::uint64_t offset);
+/// Copies `size` bytes at `offset` of `in` to the same place of `out`, in the kernel where both file systems
+/// allow it. kIntegrity when `in` ends before.
+Status copy_bytes(int in, int out, std::uint64_t offset, std::uint64_t size);
 
 enum class Sync : bool { kNo, kYes };
 /// Writes a temporary file beside `path` and renames it into place; with Sync::kYes the file is fsynced

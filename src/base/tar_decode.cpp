@@ -171,8 +171,8 @@ Status TarDecoder::feed(ByteView bytes) {
     block_.append(as_text(bytes.first(count)));
     bytes = bytes.subspan(count);
     if (block_.size() < kTarBlock) break;
-    const std::string block = std::move(block_);
-    block_.clear();
+    std::string block;
+    block.swap(block_);
     DRUPE_TRY(take_block(as_bytes(block)));
   }
   return {};

@@ -152,7 +152,7 @@ std::string format_age(std::int64_t nanoseconds) {
     if (count >= 2 || (count == 1 && unit.seconds == 1))
       return std::to_string(count) + " " + unit.name + (count == 1 ? "" : "s");
   }
-  return "now";
+  return "less than a second";
 }
 
 std::string format_time(std::int64_t realtime_ns) {

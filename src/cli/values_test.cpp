@@ -47,11 +47,11 @@ TEST(Format, SizesAgesTimes) {
   EXPECT_EQ(format_size(17), "17 B");
   EXPECT_EQ(format_size(1536), "1.5 KiB");
   EXPECT_EQ(format_size(std::uint64_t{512} << 20), "512 MiB");
-  EXPECT_EQ(format_age(0), "now");
+  EXPECT_EQ(format_age(0), "less than a second");
   EXPECT_EQ(format_age(1'000'000'000), "1 second");
   EXPECT_EQ(format_age(std::int64_t{90} * 1'000'000'000), "90 seconds");
   EXPECT_EQ(format_age(std::int64_t{3} * 86400 * 1'000'000'000), "3 days");
-  EXPECT_EQ(format_age(-5), "now");
+  EXPECT_EQ(format_age(-5), "less than a second");
   EXPECT_EQ(format_time(0), "");
   EXPECT_EQ(format_time(1'000'000'007), "1970-01-01T00:00:01.000000007Z");
 }

@@ -17,7 +17,6 @@ namespace drupe {
 namespace {
 
 constexpr const char* kDigestCache = "cache/guest";
-constexpr std::size_t kChunk = std::size_t{1} << 20;
 
 Result<std::string> own_directory() {
   char path[PATH_MAX];
@@ -86,14 +85,7 @@ Status copy_data(int in, int out, off_t size) {
     if (data < 0) break;  // ENXIO: only a hole is left
     const off_t end = ::lseek(in, data, SEEK_HOLE);
     if (end < 0) return fail_sys("Looking for a hole failed", errno);
-    off_t from = data;
-    off_t to = data;
-    while (from < end) {
-      const auto want = std::min(static_cast<std::size_t>(end - from), kChunk);
-      const ssize_t done = ::copy_file_range(in, &from, out, &to, want, 0);
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) return fail_sys("Copying failed", done < 0 ? errno : EIO);
-    }
+    DRUPE_TRY(copy_bytes(in, out, static_cast<std::uint64_t>(data), static_cast<std::uint64_t>(end - data)));
     at = end;
   }
   if (::ftruncate(out, size) != 0) return fail_sys("Setting the size of a copy failed", errno);

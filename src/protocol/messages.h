@@ -22,10 +22,11 @@ enum class RequestKind : std::uint16_t {
   kSetUp = 3,     ///< Shim only. SetUpRequest: identity, clock, entropy; done on boot and on every restore,
                   ///< before any user work runs.
   kSync = 4,      ///< Flushes the guest's file systems; user work runs on.
-  kFreeze = 5,    ///< Shim only. FreezeRequest. -> empty, when user work and file systems are frozen and both
-                  ///< ports are quiet.
+  kFreeze = 5,    ///< Shim only. FreezeRequest. -> empty, when user work is frozen, its files are flushed and
+                  ///< both ports are quiet.
   kThaw = 6,      ///< Shim only. Undoes kFreeze, after the markers.
-  kGrowRoot = 7,  ///< Shim only. u64 bytes the device shall have (or nothing): waits for them, then grows the root. -> empty.
+  kGrowRoot = 7,  ///< Shim only. u64 bytes the device shall have (or nothing): waits for them, then grows the
+                  ///< root. -> empty.
   kStats = 8,     ///< -> GuestStats.
   kProcesses = 9,    ///< -> ProcessList.
   kSignalExec = 10,  ///< SignalExecRequest. kNotFound when no such exec.
@@ -204,7 +205,8 @@ struct OpenRequest {
   static Result<OpenRequest> decode(ByteView bytes);
 };
 /// Longest encoded OpenRequest: 4 MiB.
-inline constexpr std::size_t kMaxOpenRequest = 4 * 1024 * 1024;  // NOLINT(bugprone-implicit-widening-of-multiplication-result)
+inline constexpr std::size_t kMaxOpenRequest =
+    4 * 1024 * 1024;  // NOLINT(bugprone-implicit-widening-of-multiplication-result)
 
 /// Appends the frames of one open: kOpen with u32 total length and the first part, then kData on kStdin with
 /// the rest. These kData frames take no credit. Precondition: encoded.size() <= kMaxOpenRequest.
