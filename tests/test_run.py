@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pty
+import secrets
 import select
 import signal
 import subprocess
@@ -281,3 +282,18 @@ def test_quiet_and_help(drupe):
 def test_version(drupe):
     assert drupe("version").text.startswith("drupe ")
     assert json.loads(drupe("version", "--json").out)["version"]
+
+
+def test_name_is_free_when_run_has_ended(drupe):
+    name = f"same-{secrets.token_hex(4)}"
+    for number in range(8):
+        assert drupe("run", "--name", name, IMAGE, "echo", str(number)).text == f"{number}\n"
+        assert name not in drupe("ps", "-a").text
+
+
+def test_kept_sandbox_has_ended_when_run_has(drupe):
+    name = f"kept-{secrets.token_hex(4)}"
+    for _ in range(3):
+        drupe("run", "--keep", "--name", name, IMAGE, "true")
+        assert json.loads(drupe("inspect", name).out)[0]["record"]["state"] == "exited"
+        drupe("rm", name)

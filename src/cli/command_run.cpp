@@ -37,7 +37,7 @@ class Run {
  private:
   Status prepare();
   Result<ForegroundResult> command();
-  Status copy_out();
+  Status settle();
   int finish(const Result<ForegroundResult>& outcome);
   [[nodiscard]] bool keeps_machine() const { return !outgoing_.empty(); }
 
@@ -104,10 +104,13 @@ Result<ForegroundResult> Run::command() {
   return result;
 }
 
-Status Run::copy_out() {
+Status Run::settle() {
   for (const CopySpec& spec : outgoing_)
     DRUPE_TRY(copy_from_guest(engine_->loop(), *client_, spec.source, spec.target, CopyOptions{}));
-  if (keeps_machine() && flags_.keep) return engine_->stop(sandbox_.record.id, 0, std::chrono::seconds(10));
+  if (!flags_.keep) return {};
+  if (keeps_machine()) return engine_->stop(sandbox_.record.id, 0, std::chrono::seconds(10));
+  // Its disk is flushed and unmounted: what comes after this program finds it ended.
+  DRUPE_TRY(engine_->wait(sandbox_.record.id));
   return {};
 }
 
@@ -130,8 +133,8 @@ int Run::run() {
   if (prepared) {
     if (auto now = engine_->find(sandbox_.record.id)) sandbox_.record.isolation = now->record.isolation;
     outcome = command();
-    if (outcome) {
-      if (auto copied = copy_out(); !copied) outcome = std::unexpected(std::move(copied).error());
+    if (outcome && outcome->left_by_signal == 0) {
+      if (auto copied = settle(); !copied) outcome = std::unexpected(std::move(copied).error());
     }
   } else {
     outcome = std::unexpected(std::move(prepared).error());

@@ -91,6 +91,8 @@ Result<MendResult> mend_sandbox(const Home& home, const std::string& id) {
                                .in("The record of sandbox " + id + " cannot be read")
                                .with_next_step("drupe rm -f " + id + " removes it."));
   }
+  if (result.alive && is_going(*record))
+    return fail(ErrorCode::kNotFound, "There is no sandbox " + id, "drupe ps lists all sandboxes.");
   if (result.alive || !needs_mending(*record)) {
     result.record = std::move(*record);
     return result;

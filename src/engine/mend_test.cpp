@@ -79,6 +79,17 @@ TEST_F(MendTest, OnesThatWereToGoAreRemovedWithTheirNames) {
   }
 }
 
+TEST_F(MendTest, OneThatRemovesItselfIsLeftToItsShimAndShownToNobody) {
+  auto record = make_sandbox("finished", SandboxState::kExited);
+  record.auto_remove = true;
+  write(record);
+  const auto lock = lock_sandbox(record.id);
+  const auto mended = mend_sandbox(home(), record.id);
+  ASSERT_FALSE(mended);
+  EXPECT_EQ(mended.error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(exists(Home::sandbox(record.id)));
+}
+
 TEST_F(MendTest, ADetachedOneMayWaitForItsStart) {
   auto record = make_sandbox("later", SandboxState::kCreated);
   record.auto_remove = true;

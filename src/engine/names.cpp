@@ -78,7 +78,7 @@ Result<std::optional<std::string>> lookup_name(const Home& home, const std::stri
   if (!dir) return std::nullopt;
   const auto record = read_record(dir->get());
   // A record that cannot be read keeps its name: its sandbox can still be named in order to be removed.
-  if (record && record->name != name) return std::nullopt;
+  if (record && (record->name != name || is_going(*record))) return std::nullopt;
   return id;
 }
 

@@ -78,6 +78,14 @@ TEST_F(NamesTest, StaleLinksAreTakenOver) {
   EXPECT_FALSE(*lookup_name(home(), "evil"));
 }
 
+TEST_F(NamesTest, OneThatRemovesItselfHoldsItsNameNoLonger) {
+  auto record = make_sandbox("web", SandboxState::kExited);
+  record.auto_remove = true;
+  write(record);
+  EXPECT_FALSE(*lookup_name(home(), "web"));
+  EXPECT_TRUE(take_name(home(), "web", "0123456789ab"));
+}
+
 TEST_F(NamesTest, DropsOnlyItsOwnLink) {
   const auto record = make_sandbox("web", SandboxState::kExited);
   drop_name(home(), "web", "0123456789ab");

@@ -163,13 +163,14 @@ void MainCommand::on_exit(const ExitFacts& facts) {
   state_ = State::kEnded;
   facts_ = facts;
   link_ = nullptr;
+  // First: a client that has its answer may at once do what depends on the end having been recorded.
+  if (callbacks_.on_ended) callbacks_.on_ended(facts);
   const std::string encoded = facts.encode();
   for (Attachment* attachment : std::exchange(attachments_, {})) {
     attachment->main_ = nullptr;
     attachment->client_.exit(encoded);
   }
   stdin_owner_ = nullptr;
-  if (callbacks_.on_ended) callbacks_.on_ended(facts);
 }
 
 void MainCommand::guest_gone(const Error& error) {

@@ -25,7 +25,7 @@ class MainCommand final : public GuestStream {
   struct Callbacks {
     /// Somebody attached while the command had not started.
     std::function<void()> on_wanted;
-    /// Once. The attached clients have been told.
+    /// Once, before the attached clients are told.
     std::function<void(const ExitFacts&)> on_ended;
   };
   MainCommand(ExecOptions options, std::optional<LogWriter> log, Callbacks callbacks);

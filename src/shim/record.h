@@ -101,6 +101,11 @@ struct SandboxRecord {
   std::string network = "none";
 };
 
+/// Whether its command has ended and it removes itself: gone for everyone but whoever cleans up.
+[[nodiscard]] inline bool is_going(const SandboxRecord& record) {
+  return record.auto_remove && record.state == SandboxState::kExited;
+}
+
 /// A record file is at most this long (1 MiB of arguments and as much environment, escaped).
 inline constexpr std::size_t kMaxRecordSize = 32 * 1024 * 1024;
 

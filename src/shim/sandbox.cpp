@@ -199,9 +199,19 @@ void Sandbox::start_main() {
 void Sandbox::on_main_ended(const ExitFacts& facts) {
   record_.main_exit = facts;
   record_.main_exit->result.clear();
-  if (!record_.auto_remove) write_record_or_log();
-  // The clients have their answer (queued before this call); a disk that goes with the sandbox needs no
-  // goodbye.
+  if (record_.auto_remove) {
+    // To everyone else it is gone from now on: its name is free, no list shows it. What is left is cleaning
+    // up.
+    SandboxRecord gone = record_;
+    gone.state = SandboxState::kExited;
+    gone.cause = EndCause::kFinished;
+    gone.finished_ns = now_realtime_ns();
+    if (auto written = write_record(host_.dir, gone); !written)
+      log(LogLevel::kError, "The sandbox's record cannot be written: " + written.error().message);
+  } else {
+    write_record_or_log();
+  }
+  // The clients get their answer before the machine ends; a disk that goes with the sandbox needs no goodbye.
   request_end({EndCause::kFinished, {}, record_.auto_remove ? EndHow::kKill : EndHow::kGraceful, 0, 0});
 }
 
