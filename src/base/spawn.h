@@ -26,8 +26,11 @@ struct SpawnRequest {
   std::string cwd;                ///< Empty: unchanged (confined with an empty root: "/").
   std::vector<FdMapping> fds;     ///< Exactly these are open in the child; of 0, 1, 2 the rest is /dev/null.
   bool new_session = true;        ///< A session of its own: no terminal signals from the caller's.
-  /// SIGKILL when the calling *thread* ends. Only spawn_confined() honours it.
+  /// SIGKILL when the thread that is its parent ends. Only spawn_confined() honours it.
   bool die_with_parent = false;
+  /// Set: the program becomes a child of the caller's own parent, which alone can wait for it. Children that
+  /// failed before they were the program are added here, for that parent to reap. Only spawn_confined().
+  std::vector<pid_t>* failed_siblings = nullptr;
 };
 
 /// A started child: whoever holds it must wait for it. Destroying it neither kills nor reaps.

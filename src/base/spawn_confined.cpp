@@ -59,9 +59,11 @@ Plan make_plan(const Confinement& confinement, std::uint64_t namespaces) {
   return plan;
 }
 
-pid_t clone_process(std::uint64_t namespaces, int* pidfd) {
+// A sibling's exit signal is that of this process.
+pid_t clone_process(std::uint64_t namespaces, bool sibling, int* pidfd) {
+  const std::uint64_t kin = sibling ? CLONE_PARENT : SIGCHLD;
   return static_cast<pid_t>(
-      ::syscall(SYS_clone, namespaces | CLONE_PIDFD | SIGCHLD, nullptr, pidfd, nullptr, nullptr));
+      ::syscall(SYS_clone, namespaces | CLONE_PIDFD | kin, nullptr, pidfd, nullptr, nullptr));
 }
 
 Status write_proc(pid_t pid, const char* name, const std::string& text) {
@@ -196,7 +198,17 @@ Result<Pipe> make_pipe() {
   return Pipe{UniqueFd(fds[0]), UniqueFd(fds[1])};
 }
 
-Result<ConfinedChild> read_report(ChildProcess child, int report) {
+Status discard(const SpawnRequest& request, const ChildProcess& child) {
+  kill_child(child);
+  if (request.failed_siblings != nullptr) {
+    request.failed_siblings->push_back(child.pid);
+    return {};
+  }
+  DRUPE_TRY(wait_for(child));
+  return {};
+}
+
+Result<ConfinedChild> read_report(const SpawnRequest& request, ChildProcess child, int report) {
   auto text = read_all(report, kMaxReport);
   std::vector<std::string> missing;
   std::string failed = text ? "" : text.error().message;
@@ -208,8 +220,7 @@ Result<ConfinedChild> read_report(ChildProcess child, int report) {
     rest.remove_prefix(end + 1);
   }
   if (failed.empty()) return ConfinedChild{std::move(child), std::move(missing)};
-  kill_child(child);
-  DRUPE_TRY(wait_for(child));
+  DRUPE_TRY(discard(request, child));
   return fail(ErrorCode::kHost, "Starting a confined process failed: " + failed);
 }
 
@@ -219,10 +230,11 @@ Result<ConfinedChild> attempt(const SpawnRequest& request, const Confinement& co
   const Plan plan = make_plan(confinement, namespaces);
   DRUPE_ASSIGN(auto go, make_pipe());
   DRUPE_ASSIGN(auto report, make_pipe());
-  const pid_t parent = ::getpid();
+  const bool sibling = request.failed_siblings != nullptr;
+  const pid_t parent = sibling ? ::getppid() : ::getpid();
   std::fflush(nullptr);
   int pidfd = -1;
-  const pid_t pid = clone_process(plan.namespaces, &pidfd);
+  const pid_t pid = clone_process(plan.namespaces, sibling, &pidfd);
   if (pid < 0) return fail_errno(ErrorCode::kPermission, "Creating a process failed", errno);
   if (pid == 0) {
     go.write.reset();
@@ -232,14 +244,13 @@ Result<ConfinedChild> attempt(const SpawnRequest& request, const Confinement& co
   report.write.reset();
   if ((plan.namespaces & CLONE_NEWUSER) != 0) {
     if (auto mapped = map_ids(pid, plan); !mapped) {
-      kill_child(child);
-      DRUPE_TRY(wait_for(child));
+      DRUPE_TRY(discard(request, child));
       mapped.error().code = ErrorCode::kPermission;
       return std::unexpected(std::move(mapped).error());
     }
   }
   DRUPE_TRY(write_all(go.write.get(), "g"));
-  return read_report(std::move(child), report.read.get());
+  return read_report(request, std::move(child), report.read.get());
 }
 
 }  // namespace

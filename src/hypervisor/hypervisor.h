@@ -51,6 +51,13 @@ struct MemoryImage {
   std::vector<MemoryExtent> extents;  ///< Of `delta`.
 };
 
+/// What was saved of a machine: for one that has been prepared, see Hypervisor::prepare().
+struct SavedMachine {
+  UniqueFd device_state;              ///< O_RDONLY.
+  UniqueFd delta;                     ///< O_RDONLY.
+  std::vector<MemoryExtent> extents;  ///< Of `delta`.
+};
+
 /// Everything a machine starts from. `version` guards the meaning of saved state, see
 /// HypervisorInfo::state_key.
 struct LaunchSpec {
@@ -104,7 +111,13 @@ class Machine {
   [[nodiscard]] virtual int pid() const = 0;
   /// Called once, from the loop, when the process has ended.
   virtual void on_end(std::function<void(const MachineEnd&)> callback) = 0;
+  /// Files of /proc about the process, opened when it had just started; -1: not allowed.
+  [[nodiscard]] virtual int smaps_fd() const { return -1; }
+  [[nodiscard]] virtual int stat_fd() const { return -1; }
 
+  /// Of a prepared machine, once: loads what was saved and lets the guest run. After a failure the machine is
+  /// of no use.
+  virtual Status restore(SavedMachine saved, Deadline deadline) = 0;
   /// Pauses the vCPUs and drains the disk.
   virtual Status stop(Deadline deadline) = 0;
   /// Lets the vCPUs run on.
@@ -113,9 +126,6 @@ class Machine {
   /// fsynced. The machine stays stopped and usable. The hypervisor process never holds either descriptor.
   virtual Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form,
                                    Deadline deadline) = 0;
-  /// While stopped: makes `top` (O_RDWR, an empty qcow2 of the same size) the writable node; the old one is
-  /// complete and no longer written by an honest hypervisor.
-  virtual Status push_overlay(UniqueFd top, Deadline deadline) = 0;
   /// Copies all overlay nodes above the image (the bottom node) into the top one and drops them; returns at
   /// once, `done` is called from the loop.
   virtual void flatten_disk(std::function<void(Status)> done) = 0;
@@ -146,6 +156,13 @@ class Hypervisor {
   /// (order of events: facts of qemu 7.2, see qemu/README.md). The loop runs nested until then or `deadline`.
   /// On failure the process is gone and the error carries the console's tail.
   virtual Result<std::unique_ptr<Machine>> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) = 0;
+  /// Starts the process of a machine whose save does not exist yet: `spec` has no device state and no delta,
+  /// and nodes of its disk may still be written by another machine, until that one is stopped. What remains
+  /// is Machine::restore(), which is what makes the standstill of a machine that is replaced short.
+  virtual Result<std::unique_ptr<Machine>> prepare(EventLoop& loop, LaunchSpec spec, Deadline deadline) = 0;
+  /// For a caller that is about to give up the right to start processes: keeps a process that starts machines
+  /// for it from now on. Only for single-threaded callers; the process ends with the calling thread.
+  virtual Status keep_starter() { return {}; }
 };
 
 /// How finely a node tells what it holds.

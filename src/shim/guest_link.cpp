@@ -31,12 +31,16 @@ Error gone() {
 Result<std::unique_ptr<GuestLink>> GuestLink::create(EventLoop& loop, int control_fd, int bulk_fd,
                                                      Callbacks callbacks) {
   std::unique_ptr<GuestLink> link(new GuestLink(loop, std::move(callbacks)));
-  GuestLink* raw = link.get();
-  DRUPE_ASSIGN(link->control_,
-               raw->make_port(control_fd, [raw](const Frame& frame) { return raw->on_control(frame); }));
-  DRUPE_ASSIGN(link->bulk_,
-               raw->make_port(bulk_fd, [raw](const Frame& frame) { return raw->on_bulk(frame); }));
+  DRUPE_TRY(link->make_ports(control_fd, bulk_fd, link->control_, link->bulk_));
   return link;
+}
+
+Status GuestLink::make_ports(int control_fd, int bulk_fd, std::unique_ptr<Port>& control,
+                             std::unique_ptr<Port>& bulk) {
+  ++port_serial_;
+  DRUPE_ASSIGN(control, make_port(control_fd, [this](const Frame& frame) { return on_control(frame); }));
+  DRUPE_ASSIGN(bulk, make_port(bulk_fd, [this](const Frame& frame) { return on_bulk(frame); }));
+  return {};
 }
 
 Result<std::unique_ptr<Port>> GuestLink::make_port(int fd, std::function<Status(const Frame&)> on_frame) {
@@ -44,8 +48,14 @@ Result<std::unique_ptr<Port>> GuestLink::make_port(int fd, std::function<Status(
   if (!own.valid()) return fail_sys("Duplicating a port of the guest failed", errno);
   Port::Callbacks callbacks;
   callbacks.on_frame = std::move(on_frame);
-  callbacks.on_broken = [this](const Error& error) { on_port_broken(error); };
-  callbacks.on_marker = [this](std::uint64_t) { on_marker(); };
+  callbacks.on_broken = [this, serial = port_serial_](const Error& error) {
+    if (!on_trial(serial)) return on_port_broken(error);
+    trial_->broken = error;
+  };
+  callbacks.on_marker = [this, serial = port_serial_](std::uint64_t) {
+    if (on_trial(serial)) adopt_trial();
+    on_marker();
+  };
   DRUPE_ASSIGN(auto port, Port::create(loop_, std::move(own), Port::Options{}, std::move(callbacks)));
   // Until the first handshake nothing that comes is a frame.
   port->await_marker(~0ULL);
@@ -89,6 +99,10 @@ Status GuestLink::handshake(std::uint64_t epoch, Deadline deadline) {
 Status GuestLink::exchange_markers(std::uint64_t epoch, Deadline deadline) {
   freeze_.reset();
   begin_handshake(epoch);
+  return await_markers(deadline);
+}
+
+Status GuestLink::await_markers(Deadline deadline) {
   DRUPE_ASSIGN(const bool done,
                loop_.run_until([this] { return broken_ || markers_awaited_ == 0; }, deadline));
   if (broken_) return std::unexpected(gone());
@@ -111,6 +125,7 @@ void GuestLink::release_bulk() {
 Status GuestLink::freeze(std::chrono::milliseconds work_deadline, Deadline deadline) {
   if (broken_) return std::unexpected(gone());
   if (hold_bulk_) return fail(ErrorCode::kBusy, "The guest is still busy with an earlier save");
+  moved_ = reopened_ = false;
   freeze_.emplace();
   freeze_->barrier = next_barrier_++;
   send_bulk(FrameType::kBarrier, Channel::kStdin, freeze_->barrier, {});
@@ -148,9 +163,52 @@ void GuestLink::on_late_freeze() {
   release_bulk();
 }
 
-Status GuestLink::thaw(Deadline deadline) {
-  DRUPE_TRY(exchange_markers(epoch_, deadline));
+Status GuestLink::move(int control_fd, int bulk_fd, Deadline deadline) {
+  if (broken_) return std::unexpected(gone());
+  trial_.emplace();
+  auto made = make_ports(control_fd, bulk_fd, trial_->control, trial_->bulk);
+  if (!made) {
+    trial_.reset();
+    return made;
+  }
+  trial_->serial = port_serial_;
+  for (Port* port : {trial_->control.get(), trial_->bulk.get()}) {
+    port->await_marker(epoch_);
+    port->send_marker(epoch_);
+  }
+  const auto waited =
+      loop_.run_until([this] { return broken_ || !trial_ || trial_->broken.has_value(); }, deadline);
+  if (moved_ && waited) return {};
+  Error error{ErrorCode::kTimeout, "The guest's agent did not answer in its new machine", {}, 0};
+  if (trial_ && trial_->broken) error = std::move(*trial_->broken).in("The guest's new machine has ended");
+  trial_.reset();
+  if (!waited) return std::unexpected(waited.error());
+  if (broken_) return std::unexpected(gone());
+  return std::unexpected(std::move(error));
+}
+
+// Inside a callback of the port that has answered; the other one's marker is still awaited.
+void GuestLink::adopt_trial() {
+  Trial trial = std::move(*trial_);
+  trial_.reset();
+  control_ = std::move(trial.control);
+  bulk_ = std::move(trial.bulk);
+  freeze_.reset();
+  markers_awaited_ = 2;
+  moved_ = true;
+  if (trial.broken) on_port_broken(*trial.broken);
+}
+
+Status GuestLink::reopen(Deadline deadline) {
+  if (!moved_) DRUPE_TRY(exchange_markers(epoch_, deadline));
+  if (moved_) DRUPE_TRY(await_markers(deadline));
+  reopened_ = true;
   release_control();
+  return {};
+}
+
+Status GuestLink::thaw(Deadline deadline) {
+  if (!reopened_) DRUPE_TRY(reopen(deadline));
   // The guest opens no stream before it has thawed, so what clients sent meanwhile waits for that too.
   auto thawed = call(RequestKind::kThaw, {}, deadline);
   release_bulk();

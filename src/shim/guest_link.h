@@ -73,7 +73,14 @@ class GuestLink {
   /// fails. `work_deadline` bounds the agent's freezing; this call waits until `deadline` for its answer.
   /// When even that is late, the link thaws the guest as soon as it comes.
   Status freeze(std::chrono::milliseconds work_deadline, Deadline deadline);
-  /// Markers of the same epoch, then kThaw.
+  /// After freeze(): the guest goes on behind other descriptors (of a machine restored from the one that was
+  /// saved meanwhile). Sends markers of the same epoch there and uses them from the first echo on; an error
+  /// leaves the link on the ports that it had. Nothing is lost between the two: while frozen nothing is in
+  /// flight, neither in a socket nor in the machine.
+  Status move(int control_fd, int bulk_fd, Deadline deadline);
+  /// After freeze(): markers of the same epoch, unless move() has sent them. Then requests are answered.
+  Status reopen(Deadline deadline);
+  /// reopen(), if it was not called, and kThaw.
   Status thaw(Deadline deadline);
 
   [[nodiscard]] bool broken() const { return broken_; }
@@ -95,8 +102,18 @@ class GuestLink {
     std::optional<Result<std::string>> reply;
   };
 
+  /// Ports that have not proved yet that the guest is behind them.
+  struct Trial {
+    std::uint64_t serial = 0;
+    std::unique_ptr<Port> control, bulk;
+    std::optional<Error> broken;
+  };
+
   explicit GuestLink(EventLoop& loop, Callbacks callbacks) : loop_(loop), callbacks_(std::move(callbacks)) {}
+  Status make_ports(int control_fd, int bulk_fd, std::unique_ptr<Port>& control, std::unique_ptr<Port>& bulk);
   Result<std::unique_ptr<Port>> make_port(int fd, std::function<Status(const Frame&)> on_frame);
+  [[nodiscard]] bool on_trial(std::uint64_t serial) const { return trial_ && trial_->serial == serial; }
+  void adopt_trial();
   void begin_handshake(std::uint64_t epoch);
   void on_marker();
   Status on_control(const Frame& frame);
@@ -105,6 +122,7 @@ class GuestLink {
   void on_port_broken(const Error& error);
   void on_late_freeze();
   Status exchange_markers(std::uint64_t epoch, Deadline deadline);
+  Status await_markers(Deadline deadline);
   void release_control();
   void release_bulk();
   void send_control(std::uint32_t id, std::string_view payload);
@@ -122,6 +140,10 @@ class GuestLink {
   std::uint64_t epoch_ = 0;
   int markers_awaited_ = 0;
   std::optional<Freeze> freeze_;
+  std::uint64_t port_serial_ = 0;  ///< Of the newest pair of ports.
+  std::optional<Trial> trial_;
+  bool moved_ = false;                           ///< Since the freeze: markers have been sent.
+  bool reopened_ = false;                        ///< Since the freeze.
   bool hold_control_ = true, hold_bulk_ = true;  ///< Before the first handshake too.
   std::string held_control_, held_bulk_;
   bool broken_ = false;

@@ -97,6 +97,17 @@ void complete_identity(SandboxRecord& record) {
 
 }  // namespace
 
+Result<SavedMachine> open_saved(int dir, const SavedState& saved, std::uint64_t ram_bytes) {
+  SavedMachine out;
+  DRUPE_ASSIGN(out.device_state, open_at(dir, saved.device_state_file, O_RDONLY | O_NOFOLLOW));
+  if (saved.delta_file.empty()) return out;
+  DRUPE_ASSIGN(out.delta, open_at(dir, saved.delta_file, O_RDONLY | O_NOFOLLOW));
+  DRUPE_ASSIGN(const std::string map,
+               read_file(dir, saved.extents_file, kMaxExtents * sizeof(MemoryExtent) + 64));
+  DRUPE_ASSIGN(out.extents, decode_extents(map, ram_bytes));
+  return out;
+}
+
 Status send_identity(GuestLink& link, const SandboxRecord& record, bool new_identity, Deadline deadline) {
   SetUpRequest request;
   request.realtime_ns = realtime_ns();
@@ -206,6 +217,16 @@ Result<Launched> Launcher::attempt(const Options& options, Deadline deadline) {
   return std::unexpected(std::move(error));
 }
 
+Result<std::unique_ptr<Machine>> Launcher::prepare(Deadline deadline) {
+  fresh_top_ = true;
+  LaunchSpec spec;
+  spec.shape = record_.shape;
+  spec.mac = kMac;
+  DRUPE_TRY(add_base(spec));
+  DRUPE_TRY(add_disk(spec, /*restore=*/true));
+  return hypervisor_.prepare(loop_, std::move(spec), deadline);
+}
+
 Result<LaunchSpec> Launcher::make_spec(const Options& options, UniqueFd& net_peer) {
   LaunchSpec spec;
   spec.shape = record_.shape;
@@ -215,7 +236,7 @@ Result<LaunchSpec> Launcher::make_spec(const Options& options, UniqueFd& net_pee
     DRUPE_ASSIGN(spec.initramfs, open_at(dir_, kInitramfsFile, O_RDONLY | O_NOFOLLOW));
   }
   DRUPE_TRY(add_memory(spec, restores(options.mode)));
-  DRUPE_TRY(add_disk(spec, options));
+  DRUPE_TRY(add_disk(spec, restores(options.mode)));
   int pair[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     return fail_sys("Creating the network interface's socket failed", errno);
@@ -225,26 +246,27 @@ Result<LaunchSpec> Launcher::make_spec(const Options& options, UniqueFd& net_pee
 }
 
 Status Launcher::add_memory(LaunchSpec& spec, bool restore) {
-  const std::uint64_t ram_bytes = record_.shape.memory_mib * kMebibyte;
   // A boot starts with zero memory and what the guest then has is its own: the base is the empty file again.
   if (!restore) record_.base_ram_file.clear();
-  if (record_.base_ram_file.empty()) {
-    DRUPE_ASSIGN(spec.memory.base, zero_memory(dir_, ram_bytes));
-  } else {
-    DRUPE_ASSIGN(spec.memory.base, open_at(dir_, record_.base_ram_file, O_RDONLY | O_NOFOLLOW));
-  }
+  DRUPE_TRY(add_base(spec));
   if (!restore) return {};
-  const SavedState& saved = *record_.saved;
-  DRUPE_ASSIGN(spec.device_state, open_at(dir_, saved.device_state_file, O_RDONLY | O_NOFOLLOW));
-  if (saved.delta_file.empty()) return {};
-  DRUPE_ASSIGN(spec.memory.delta, open_at(dir_, saved.delta_file, O_RDONLY | O_NOFOLLOW));
-  DRUPE_ASSIGN(const std::string map,
-               read_file(dir_, saved.extents_file, kMaxExtents * sizeof(MemoryExtent) + 64));
-  DRUPE_ASSIGN(spec.memory.extents, decode_extents(map, ram_bytes));
+  DRUPE_ASSIGN(SavedMachine saved, open_saved(dir_, *record_.saved, record_.shape.memory_mib * kMebibyte));
+  spec.device_state = std::move(saved.device_state);
+  spec.memory.delta = std::move(saved.delta);
+  spec.memory.extents = std::move(saved.extents);
   return {};
 }
 
-Status Launcher::add_disk(LaunchSpec& spec, const Options& options) {
+Status Launcher::add_base(LaunchSpec& spec) {
+  if (record_.base_ram_file.empty()) {
+    DRUPE_ASSIGN(spec.memory.base, zero_memory(dir_, record_.shape.memory_mib * kMebibyte));
+  } else {
+    DRUPE_ASSIGN(spec.memory.base, open_at(dir_, record_.base_ram_file, O_RDONLY | O_NOFOLLOW));
+  }
+  return {};
+}
+
+Status Launcher::add_disk(LaunchSpec& spec, bool restore) {
   const auto& chain = record_.disk_chain;
   if (chain.size() < 2) return fail(ErrorCode::kIntegrity, "The sandbox's record names no disk");
   device_bytes_ = 0;
@@ -258,7 +280,7 @@ Status Launcher::add_disk(LaunchSpec& spec, const Options& options) {
   }
   if (record_.disk_bytes < device_bytes_) record_.disk_bytes = device_bytes_;
   // A restored guest knows the size it had at the save; it is grown when it runs.
-  spec.disk_bytes = restores(options.mode) ? device_bytes_ : record_.disk_bytes;
+  spec.disk_bytes = restore ? device_bytes_ : record_.disk_bytes;
   DiskNode top;
   DRUPE_ASSIGN(top.fd, open_at(dir_, chain.back(), O_RDWR | O_CREAT | O_NOFOLLOW));
   struct stat info{};

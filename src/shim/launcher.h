@@ -39,13 +39,17 @@ class Launcher {
       : loop_(loop), hypervisor_(hypervisor), dir_(dir), record_(record) {}
 
   Result<Launched> launch(Options options);
+  /// Starts a machine that is to go on with what another one is about to save. The record's last disk node is
+  /// its own, and made; the others may still be written.
+  Result<std::unique_ptr<Machine>> prepare(Deadline deadline);
   [[nodiscard]] const Timings& timings() const { return timings_; }
 
  private:
   Result<Launched> attempt(const Options& options, Deadline deadline);
   Result<LaunchSpec> make_spec(const Options& options, UniqueFd& net_peer);
   Status add_memory(LaunchSpec& spec, bool restore);
-  Status add_disk(LaunchSpec& spec, const Options& options);
+  Status add_base(LaunchSpec& spec);
+  Status add_disk(LaunchSpec& spec, bool restore);
   Status set_up(const Options& options, Machine& machine, GuestLink& link, Deadline deadline);
   void mark(const char* stage);
 
@@ -59,6 +63,8 @@ class Launcher {
   std::uint64_t device_bytes_ = 0;  ///< Size of the disk below the last node: what a restored guest knows.
 };
 
+/// Opens what was saved.
+Result<SavedMachine> open_saved(int dir, const SavedState& saved, std::uint64_t ram_bytes);
 /// Gives the guest its clock, randomness and names (kSetUp).
 Status send_identity(GuestLink& link, const SandboxRecord& record, bool new_identity, Deadline deadline);
 /// Disk nodes, image and writable node included, beyond which the chain is flattened.

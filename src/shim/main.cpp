@@ -112,6 +112,8 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   options.accelerator = spec.accelerator;
   options.tsc_khz = spec.tsc_khz;
   DRUPE_ASSIGN(const auto hypervisor, make_qemu_hypervisor(std::move(options)));
+  // Before anything of a guest is here: what it is made from stays in it.
+  if (spec.mode != LaunchMode::kMakeBase) DRUPE_TRY(hypervisor->keep_starter());
   const Place place = find_place();
   SandboxHost host;
   host.dir = kDirFd;

@@ -39,7 +39,7 @@ struct SnapshotRequest {
 struct SnapshotReply {
   SavedState saved;                     ///< File names in the sandbox's directory.
   std::vector<std::string> disk_chain;  ///< The now immutable nodes a child builds on, bottom first.
-  double stopped_ms = 0;                ///< How long the vCPUs stood still.
+  double stopped_ms = 0;                ///< How long the guest's work stood still after it was frozen.
   [[nodiscard]] std::string encode() const;
   static Result<SnapshotReply> decode(ByteView bytes);
 };

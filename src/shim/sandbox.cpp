@@ -20,6 +20,8 @@ constexpr std::uint32_t kStopGraceMs = 10'000;
 // Missing measures from which on the confinement counts as weak rather than partial.
 constexpr std::size_t kWeakFrom = 3;
 
+constexpr std::size_t kKeptConsole = 16 * 1024;
+
 UniqueFd pidfd_open(int pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
@@ -120,29 +122,54 @@ void Sandbox::adopt_machine(Launched launched) {
   machine_ = std::move(launched.machine);
   link_ = std::move(launched.link);
   net_peer_ = std::move(launched.net_peer);
-  usage_.open(machine_->pid(), std::uint64_t{record_.shape.memory_mib} << 20);
+  usage_.open(std::uint64_t{record_.shape.memory_mib} << 20);
+  watch_machine();
+}
+
+void Sandbox::watch_machine() {
+  usage_.follow(machine_->smaps_fd(), machine_->stat_fd());
   machine_->on_end([this](const MachineEnd& end) {
     machine_end_ = end;
     request_end({EndCause::kVmLost, end.reason, EndHow::kGone, 0, 0});
   });
 }
 
+std::shared_ptr<Sandbox::Replaced> Sandbox::replace_machine(std::unique_ptr<Machine> next) {
+  auto old = std::make_shared<Replaced>();
+  earlier_console_ = console_tail();
+  if (earlier_console_.size() > kKeptConsole)
+    earlier_console_.erase(0, earlier_console_.size() - kKeptConsole);
+  old->machine = std::exchange(machine_, std::move(next));
+  add_missing(record_, machine_->confinement_missing());
+  net_peer_.reset();  // The new machine keeps the other end of its own.
+  old->machine->on_end([state = std::weak_ptr(old)](const MachineEnd&) {
+    if (const auto replaced = state.lock()) replaced->ended = true;
+  });
+  watch_machine();
+  return old;
+}
+
+std::string Sandbox::console_tail() const {
+  return earlier_console_ + machine_->console_tail();
+}
+
+void add_missing(SandboxRecord& record, const std::vector<std::string>& more) {
+  auto& missing = record.confinement_missing;
+  for (const auto& item : more)
+    if (std::find(missing.begin(), missing.end(), item) == missing.end()) missing.push_back(item);
+  record.confinement = missing.empty() ? "full" : missing.size() < kWeakFrom ? "partial" : "weak";
+}
+
 Status Sandbox::confine() {
   const HypervisorInfo& info = hypervisor_.info();
-  std::vector<std::string> missing = info.confinement_missing;
-  const auto add = [&missing](std::vector<std::string> more) {
-    for (auto& item : more)
-      if (std::find(missing.begin(), missing.end(), item) == missing.end())
-        missing.push_back(std::move(item));
-  };
-  add(machine_->confinement_missing());
+  record_.isolation = info.accelerator == Accelerator::kKvm ? "hardware-virtualized" : "emulated";
+  record_.confinement_missing.clear();
+  add_missing(record_, info.confinement_missing);
+  add_missing(record_, machine_->confinement_missing());
   if (host_.lock_down) {
     DRUPE_ASSIGN(auto own, host_.lock_down());
-    add(std::move(own));
+    add_missing(record_, own);
   }
-  record_.isolation = info.accelerator == Accelerator::kKvm ? "hardware-virtualized" : "emulated";
-  record_.confinement = missing.empty() ? "full" : missing.size() < kWeakFrom ? "partial" : "weak";
-  record_.confinement_missing = std::move(missing);
   record_.state_key = info.state_key;
   record_.tsc_khz = info.tsc_khz;
   return {};

@@ -25,6 +25,8 @@
 
 namespace drupe {
 
+class Replacement;
+
 /// What main() gives a sandbox. Descriptors are borrowed and live as long as it.
 struct SandboxHost {
   int dir = -1;   ///< The sandbox's directory, also the current one.
@@ -71,6 +73,16 @@ class Sandbox {
   GuestLink::Callbacks link_callbacks();
   Status confine();
   void adopt_machine(Launched launched);
+  /// What is left of a machine that was replaced.
+  struct Replaced {
+    std::unique_ptr<Machine> machine;
+    bool ended = false;
+  };
+  /// Goes on with `next`; what becomes of the machine before it is the caller's to decide.
+  std::shared_ptr<Replaced> replace_machine(std::unique_ptr<Machine> next);
+  void watch_machine();
+  /// Of all machines that this sandbox has had.
+  [[nodiscard]] std::string console_tail() const;
   Status become_running();
   Status prepare_main();
   void start_main();
@@ -107,7 +119,7 @@ class Sandbox {
   Result<std::string> pause();
   void after_pause(Saver& saver);
   Result<std::string> snapshot(ByteView body);
-  Status push_top(Saver& saver);
+  Status go_on_in(Replacement& next, const SavedState& saved, Saver& saver, Deadline deadline);
   Status make_base();
   void exercise();
   SaveNames next_names();
@@ -122,6 +134,7 @@ class Sandbox {
   Launcher::Timings timings_;
   std::unique_ptr<Machine> machine_;
   std::optional<MachineEnd> machine_end_;
+  std::string earlier_console_;  ///< Of machines before this one.
   UniqueFd net_peer_;
   Usage usage_;
   // Destroyed before the link, in this order: streams borrow the link and the main command.
@@ -144,5 +157,7 @@ class Sandbox {
 /// "SIGTERM", "TERM" or "15"; unknown: 15.
 [[nodiscard]] int signal_number(const std::string& name);
 [[nodiscard]] std::int64_t now_realtime_ns();
+/// Notes what of the confinement the host did not allow.
+void add_missing(SandboxRecord& record, const std::vector<std::string>& more);
 
 }  // namespace drupe

@@ -146,7 +146,7 @@ void Sandbox::settle_cause(EndPlan& plan) {
       WIFSIGNALED(machine_end_->wait_status) && WTERMSIG(machine_end_->wait_status) == SIGKILL;
   if (machine_end_->guest_reset) {
     plan.cause = EndCause::kGuestEnded;
-    if (const std::string tail = console_excerpt(machine_->console_tail()); !tail.empty())
+    if (const std::string tail = console_excerpt(console_tail()); !tail.empty())
       plan.text += "\nThe guest's console ends with:\n" + tail;
   } else if (killed && usage_.oom_kills() != 0) {
     plan.cause = EndCause::kHostOom;

@@ -106,7 +106,7 @@ Result<std::string> Sandbox::info() const {
   if (machine_) {
     constexpr std::size_t kTail = 16 * 1024;
     info.hypervisor_pid = machine_->pid();
-    info.console_tail = machine_->console_tail();
+    info.console_tail = console_tail();
     if (info.console_tail.size() > kTail) info.console_tail.erase(0, info.console_tail.size() - kTail);
   }
   return info.encode();

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "shim/replacement.h"
 #include "shim/sandbox.h"
 
 namespace drupe {
@@ -15,6 +16,8 @@ namespace {
 
 constexpr std::chrono::seconds kPauseDeadline{60};
 constexpr std::chrono::seconds kBaseDeadline{120};
+// For a machine to load what was saved and to answer; the guest's work stands still meanwhile.
+constexpr std::chrono::seconds kTakeOver{10};
 constexpr std::chrono::seconds kFlattenWait{600};
 constexpr std::chrono::milliseconds kAnswerTaken{100};
 constexpr std::uint64_t kExerciseTimeoutMs = 60'000;
@@ -59,7 +62,7 @@ SaveNames Sandbox::next_names() {
 
 Result<std::string> Sandbox::pause() {
   const Deadline deadline = Clock::now() + kPauseDeadline;
-  auto saver = std::make_shared<Saver>(*machine_, *link_, host_.dir, next_names());
+  auto saver = std::make_shared<Saver>(loop_, *machine_, *link_, host_.dir, next_names());
   DRUPE_TRY(saver->sync(deadline));
   hub_.pause_reading(true);
   auto saved = saver->save(SaveForm::kDelta, deadline);
@@ -75,7 +78,7 @@ Result<std::string> Sandbox::pause() {
     written = write_record(host_.dir, paused);
   }
   if (!saved || !written) {
-    if (saved && !saver->go_on(/*keep_files=*/false))
+    if (saved && !saver->go_on(/*keep_files=*/false, {}))
       saved = fail(ErrorCode::kGuest, "The guest did not go on");
     hub_.pause_reading(false);
     if (saver->unusable())
@@ -121,8 +124,11 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
   DRUPE_ASSIGN(const SnapshotRequest request, SnapshotRequest::decode(body));
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(request.deadline_ms);
   DRUPE_TRY(wait_for_flatten());
-  Saver saver(*machine_, *link_, host_.dir, next_names());
-  DRUPE_TRY(saver.sync(deadline));
+  Saver saver(loop_, *machine_, *link_, host_.dir, next_names());
+  Replacement next(loop_, hypervisor_, host_.dir);
+  saver.begin_sync();
+  DRUPE_TRY(next.prepare(record_, "disk-" + std::to_string(record_.next_file++) + ".qcow2", deadline));
+  DRUPE_TRY(saver.end_sync(deadline));
   hub_.pause_reading(true);
   SnapshotReply reply;
   Status done;
@@ -130,10 +136,7 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
     pass_failpoint("shim.snapshot.saved");
     reply.saved = std::move(*saved);
     reply.disk_chain = record_.disk_chain;
-    done = push_top(saver);
-    pass_failpoint("shim.snapshot.pushed");
-    auto went_on = saver.go_on(/*keep_files=*/done.has_value());
-    if (done) done = std::move(went_on);
+    done = go_on_in(next, reply.saved, saver, deadline);
   } else {
     done = std::unexpected(std::move(saved).error());
   }
@@ -146,27 +149,42 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
   return reply.encode();
 }
 
-// The record names the new node before the machine writes to it, and an empty node over the old one reads as
-// the old one: so the record matches the disk at every moment, whether the machine has switched or not.
-Status Sandbox::push_top(Saver&) {
-  const std::string name = "disk-" + std::to_string(record_.next_file++) + ".qcow2";
-  DRUPE_ASSIGN(UniqueFd top, open_at(host_.dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW));
-  SandboxRecord before = record_;
-  record_.disk_chain.push_back(name);
-  auto done = write_empty_qcow2(top.get(), record_.disk_bytes, layout_for(record_.disk_chain.size()));
-  if (done) done = write_record(host_.dir, record_);
+// The record names the new node before a machine writes to it, and an empty node over the old one reads as
+// the old one: so the record matches the disk at every moment, whichever machine goes on. The saved one is
+// ended only when the agent has answered in the new one; until then it can go on as if nothing had been.
+Status Sandbox::go_on_in(Replacement& next, const SavedState& saved, Saver& saver, Deadline deadline) {
+  record_.disk_chain.push_back(next.node());
+  auto done = write_record(host_.dir, record_);
   pass_failpoint("shim.snapshot.recorded");
-  if (done) done = machine_->push_overlay(std::move(top), Clock::now() + kPauseDeadline);
-  if (done) return {};
-  before.next_file = record_.next_file;
-  record_ = std::move(before);
-  if (auto reverted = write_record(host_.dir, record_); !reverted) {
-    // The record still names the empty node, which is harmless as long as it is there.
-    log(LogLevel::kError, "The record cannot be put back: " + reverted.error().message);
-    record_.disk_chain.push_back(name);
+  if (done && end_plan_) done = fail(ErrorCode::kInvalidState, "The sandbox is ending");
+  if (done) done = next.restore(saved, *link_, std::min(deadline, Clock::now() + kTakeOver));
+  const auto repair = [this](Deadline limit) {
+    return send_identity(*link_, record_, /*new_identity=*/false, limit);
+  };
+  if (done) {
+    const auto old = replace_machine(next.take());
+    saver.leave_machine();
+    pass_failpoint("shim.snapshot.replaced");
+    done = saver.go_on(/*keep_files=*/true, repair);
+    // Before the answer, after which children start that read what it can write; but not before the guest's
+    // work goes on, with which its end would compete for a processor.
+    old->machine->kill();
+    (void)loop_.run_until([&old] { return old->ended; }, Clock::now() + kPauseDeadline);
     return done;
   }
-  ::unlinkat(host_.dir, name.c_str(), 0);
+  // Its kernel may have written to its node already, which the saved machine knows nothing of.
+  next.kill();
+  record_.disk_chain.pop_back();
+  auto reverted = write_record(host_.dir, record_);
+  if (!reverted) {
+    record_.disk_chain.push_back(next.node());
+    log(LogLevel::kError, "The record cannot be put back: " + reverted.error().message);
+    // An empty node is harmless as long as it is there.
+    reverted = next.keep_empty_node();
+  }
+  if (reverted) reverted = saver.go_on(/*keep_files=*/false, repair);
+  if (!reverted)
+    request_end({EndCause::kVmLost, "The guest did not go on after a failed fork", EndHow::kKill, 0, 0});
   return done;
 }
 
@@ -215,7 +233,7 @@ Status Sandbox::make_base() {
   operation_running_ = true;  // A machine that is lost meanwhile is noticed by the steps themselves.
   exercise();
   const Deadline deadline = Clock::now() + kBaseDeadline;
-  Saver saver(*machine_, *link_, host_.dir, {kBaseRamFile, {}, kBaseStateFile});
+  Saver saver(loop_, *machine_, *link_, host_.dir, {kBaseRamFile, {}, kBaseStateFile});
   DRUPE_TRY(saver.sync(deadline));
   DRUPE_ASSIGN(const SavedState saved, saver.save(SaveForm::kWhole, deadline));
   timings_.emplace_back("saved", timings_.empty() ? 0 : timings_.back().second + saver.stopped_ms());

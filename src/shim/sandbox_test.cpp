@@ -10,6 +10,7 @@ namespace {
 
 using testing::Attached;
 using ::testing::ElementsAre;
+using testing::FakeMachine;
 using ::testing::HasSubstr;
 using testing::SandboxFixture;
 
@@ -249,19 +250,23 @@ TEST_F(Life, APauseIsAnsweredWhenTheRecordSaysSo) {
 }
 
 TEST_F(Life, ASaveThatFailsAtAnyStepIsUndone) {
-  for (const char* step : {"freeze", "stop", "save", "push_overlay"}) {
+  for (const std::string step : {"freeze", "stop", "save", "prepare", "restore", "no answer", "early end"}) {
     SCOPED_TRACE(step);
     world_.calls.clear();
     world_.fail_call = step;
     client_.reset();
     start();
-    agent().freeze_fails = std::string(step) == "freeze";
+    agent().freeze_fails = step == "freeze";
+    world_.silent_restore = step == "no answer" || step == "early end";
+    if (step == "early end") world_.on_restore = [this] { world_.machine->end(1, false, "out of luck"); };
     Attached run;
     open(*client_, run);
     const auto id = guest_stream("e1");
     const std::string before = encode_record(on_disk());
-    const auto kind = std::string(step) == "push_overlay" ? ShimRequest::kSnapshot : ShimRequest::kPause;
-    const auto failed = call(kind, kind == ShimRequest::kSnapshot ? SnapshotRequest{}.encode() : "");
+    const bool pause = step == "freeze" || step == "stop" || step == "save";
+    SnapshotRequest request;
+    request.deadline_ms = 2000;
+    const auto failed = pause ? call(ShimRequest::kPause) : call(ShimRequest::kSnapshot, request.encode());
     ASSERT_FALSE(failed);
     // Streams go on over it, and the record has not moved.
     agent().output(id, "on");
@@ -272,36 +277,70 @@ TEST_F(Life, ASaveThatFailsAtAnyStepIsUndone) {
     EXPECT_EQ(encode_record(after), before);
     for (const char* name : {"delta-1", "extents-1", "state-1", "disk-1.qcow2", "disk-2.qcow2"})
       EXPECT_FALSE(has(name)) << name;
+    EXPECT_EQ(world_.running.size(), 1U);
     // And the next one works.
     world_.fail_call.clear();
+    world_.on_restore = nullptr;
+    world_.silent_restore = false;
     agent().freeze_fails = false;
     EXPECT_TRUE(call(ShimRequest::kSnapshot, SnapshotRequest{}.encode()));
     record_.next_file = 1;
   }
 }
 
-TEST_F(Life, ASnapshotLetsStreamsGoOnInTheSameEpoch) {
+TEST_F(Life, ASnapshotGoesOnInANewMachineAndTheSameEpoch) {
   start();
   Attached run;
   const auto stream = open(*client_, run);
   const auto id = guest_stream("e1");
-  // The record names the new node before the machine writes to it.
-  world_.on_push_overlay = [this] {
+  FakeMachine* const old = world_.machine;
+  const std::uint64_t epoch = agent().epochs.at(0);
+  world_.on_restore = [this, id] {
+    // The record names the new node before a machine writes to it.
     EXPECT_THAT(on_disk().disk_chain, ElementsAre("image.ext4", "disk-0.qcow2", "disk-2.qcow2"));
     EXPECT_TRUE(has("disk-2.qcow2"));
+    // Work that goes on has its say at once.
+    agent().on_request = [this, id](RequestKind kind) {
+      if (kind == RequestKind::kThaw) agent().output(id, "o");
+    };
   };
   const auto bytes = call(ShimRequest::kSnapshot, SnapshotRequest{}.encode());
   ASSERT_TRUE(bytes) << bytes.error().message;
   const auto reply = SnapshotReply::decode(as_bytes(*bytes));
   EXPECT_THAT(reply->disk_chain, ElementsAre("image.ext4", "disk-0.qcow2"));
-  EXPECT_THAT(world_.calls, ElementsAre("stop", "save", "push_overlay", "cont"));
+  EXPECT_EQ(world_.disk_nodes, 3U);
+  EXPECT_THAT(world_.calls, ElementsAre("prepare", "stop", "save", "restore", "kill"));
   EXPECT_TRUE(has(reply->saved.delta_file.c_str()));
-  ASSERT_EQ(agent().epochs.size(), 2U);
-  EXPECT_EQ(agent().epochs[0], agent().epochs[1]);
-  EXPECT_EQ(reply->saved.epoch, agent().epochs[0]);
+  EXPECT_NE(world_.machine, old);
+  EXPECT_EQ(world_.running.size(), 1U) << "the saved machine has ended before the answer";
+  EXPECT_THAT(agent().epochs, ElementsAre(epoch));
+  EXPECT_EQ(reply->saved.epoch, epoch);
+  // The clock is right, and everything else as it was, before the work goes on.
+  ASSERT_EQ(agent().requests.size(), 2U);
+  const auto set_up = SetUpRequest::decode(as_bytes(agent().requests[0].body));
+  ASSERT_TRUE(set_up);
+  EXPECT_FALSE(set_up->new_identity);
+  EXPECT_EQ(agent().requests[1].kind, static_cast<int>(RequestKind::kThaw));
   client_->write(stream, "more");
-  agent().output(id, "on");
+  agent().output(id, "n");
   ASSERT_TRUE(wait([&] { return run.out == "on" && agent().received[id] == "more"; }));
+  // What the machine before has said is still there, and the end of the new one is the sandbox's.
+  const auto info = ShimInfo::decode(as_bytes(call(ShimRequest::kInfo).value()));
+  EXPECT_EQ(info->console_tail, "last words\nlast words\n");
+  world_.machine->end(SIGSEGV, false, "killed by signal 11");
+  serve();
+  EXPECT_EQ(on_disk().cause, EndCause::kVmLost);
+}
+
+TEST_F(Life, ANewMachineThatIsLostBeforeTheWorkGoesOnEndsTheSandbox) {
+  start();
+  world_.on_restore = [this] {
+    agent().on_request = [this](RequestKind) { world_.machine->end(SIGKILL, false, "killed by signal 9"); };
+  };
+  EXPECT_FALSE(call(ShimRequest::kSnapshot, SnapshotRequest{}.encode()));
+  serve();
+  EXPECT_EQ(on_disk().cause, EndCause::kVmLost);
+  EXPECT_THAT(on_disk().disk_chain, ElementsAre("image.ext4", "disk-0.qcow2", "disk-2.qcow2"));
 }
 
 TEST_F(Life, OperationsQueueUp) {
@@ -331,7 +370,8 @@ TEST_F(Life, OperationsQueueUp) {
 
 TEST_F(Life, AMachineLostDuringASaveEndsTheSandbox) {
   start();
-  world_.on_push_overlay = [this] { world_.machine->end(SIGKILL, false, "killed by signal 9"); };
+  world_.silent_restore = true;
+  world_.on_restore = [this] { world_.running.front()->end(SIGKILL, false, "killed by signal 9"); };
   const auto failed = call(ShimRequest::kSnapshot, SnapshotRequest{}.encode());
   EXPECT_FALSE(failed);
   serve();

@@ -20,7 +20,21 @@ constexpr std::chrono::seconds kGoOnDeadline{30};
 }  // namespace
 
 Status Saver::sync(Deadline deadline) {
-  DRUPE_TRY(link_.call(RequestKind::kSync, {}, deadline));
+  begin_sync();
+  return end_sync(deadline);
+}
+
+void Saver::begin_sync() {
+  synced_ = std::make_shared<std::optional<Result<std::string>>>();
+  link_.request(static_cast<std::uint16_t>(RequestKind::kSync), {},
+                [synced = synced_](Result<std::string> done) { *synced = std::move(done); });
+}
+
+Status Saver::end_sync(Deadline deadline) {
+  DRUPE_ASSIGN(const bool came, loop_.run_until([this] { return synced_->has_value(); }, deadline));
+  if (!came)
+    return fail(ErrorCode::kTimeout, "The guest's agent did not flush its files in time", "Try again.");
+  if (!**synced_) return std::unexpected((*synced_)->error());
   return {};
 }
 
@@ -30,7 +44,7 @@ Result<SavedState> Saver::save(SaveForm form, Deadline deadline) {
   stopped_at_ = Clock::now();
   auto saved = write_files(form, deadline);
   if (saved) return saved;
-  if (auto undone = go_on(/*keep_files=*/false); !undone)
+  if (auto undone = go_on(/*keep_files=*/false, {}); !undone)
     log(LogLevel::kError, "The guest did not go on after a failed save: " + undone.error().message);
   return saved;
 }
@@ -54,15 +68,19 @@ Result<SavedState> Saver::write_files(SaveForm form, Deadline deadline) {
   return saved;
 }
 
-Status Saver::go_on(bool keep_files) {
+Status Saver::go_on(bool keep_files, const std::function<Status(Deadline)>& repair) {
   const Deadline deadline = Clock::now() + kGoOnDeadline;
   if (!keep_files) remove_files();
   unusable_ = true;
   if (stopped_) DRUPE_TRY(machine_.cont(deadline));
   stopped_ = false;
-  went_on_at_ = Clock::now();
+  if (frozen_ && repair) {
+    DRUPE_TRY(link_.reopen(deadline));
+    DRUPE_TRY(repair(deadline));
+  }
   if (frozen_) DRUPE_TRY(link_.thaw(deadline));
   frozen_ = false;
+  went_on_at_ = Clock::now();
   unusable_ = false;
   return {};
 }

@@ -1,4 +1,6 @@
-// A real shim with a real guest: start, commands, end; pause, resume, fork; kills.
+// A real shim with a real guest: start, commands, end; pause and resume; kills. Forks: fork_guest_test.cpp.
+#include "shim/testing/shim_guest.h"
+
 #include <csignal>
 
 #include <poll.h>
@@ -9,71 +11,20 @@
 #include <gtest/gtest.h>
 
 #include "shim/log_file.h"
-#include "shim/testing/shim_process.h"
 
 namespace drupe {
 namespace {
 
-using testing::GuestAssets;
+using testing::attach;
+using testing::Attached;
 using ::testing::HasSubstr;
+using testing::hypervisor_pid;
+using testing::kPause;
+using testing::kSnapshot;
+using testing::kStop;
+using testing::ShimGuest;
 using testing::ShimProcess;
-
-constexpr auto kPause = static_cast<std::uint16_t>(ShimRequest::kPause);
-constexpr auto kStop = static_cast<std::uint16_t>(ShimRequest::kStop);
-constexpr auto kSnapshot = static_cast<std::uint16_t>(ShimRequest::kSnapshot);
-constexpr auto kInfo = static_cast<std::uint16_t>(ShimRequest::kInfo);
-
-Deadline soon() {
-  return Clock::now() + std::chrono::seconds(60);
-}
-
-class ShimGuest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    if (!GuestAssets::unavailable().empty()) return;
-    loop_ = EventLoop::create().value().release();
-  }
-  void SetUp() override {
-    if (const std::string why = GuestAssets::unavailable(); !why.empty()) GTEST_SKIP() << why;
-  }
-
-  // The base snapshot that most tests start from, made by the first that needs it.
-  static ShimProcess& base() {
-    static ShimProcess* made = [] {
-      auto shim = ShimProcess::create(*loop_);
-      EXPECT_TRUE(shim);
-      (*shim)->record.disk_chain.emplace_back(kBaseDiskFile);
-      (*shim)->spec.exercise = {"true", "echo warm", "exit 3"};
-      const auto status = (*shim)->start(LaunchMode::kMakeBase);
-      EXPECT_TRUE(status) << status.error().message;
-      EXPECT_FALSE(status->error) << status->error->message;
-      EXPECT_EQ((*shim)->wait().value_or(-1), 0);
-      return shim->release();
-    }();
-    return *made;
-  }
-
-  static std::unique_ptr<ShimProcess> from_base(const std::vector<std::string>& main = {}) {
-    auto shim = ShimProcess::create(*loop_);
-    EXPECT_TRUE(shim);
-    EXPECT_TRUE((*shim)->use_base(base()));
-    if (!main.empty()) {
-      (*shim)->record.main.emplace();
-      (*shim)->record.main->exec_id = "main";
-      (*shim)->record.main->argv = main;
-    }
-    return std::move(*shim);
-  }
-  static void must_start(ShimProcess& shim, LaunchMode mode) {
-    const auto status = shim.start(mode);
-    ASSERT_TRUE(status) << status.error().message;
-    ASSERT_FALSE(status->error) << status->error->message;
-    for (const auto& [stage, ms] : status->timings) RecordProperty(stage, std::to_string(ms));
-  }
-
-  static EventLoop* loop_;
-};
-EventLoop* ShimGuest::loop_ = nullptr;
+using testing::soon;
 
 TEST_F(ShimGuest, BootsRunsCommandsAndStops) {
   auto shim = ShimProcess::create(*loop_);
@@ -146,25 +97,6 @@ TEST_F(ShimGuest, TheMainCommandIsLoggedAndEndsTheSandbox) {
   EXPECT_THAT(out, HasSubstr("e:bad\n"));
 }
 
-struct Attached {
-  std::string out;
-  std::optional<ExitFacts> facts;
-  std::optional<Error> error;
-  [[nodiscard]] bool ended() const { return facts || error; }
-};
-
-ShimClient::StreamId attach(ShimClient& client, Attached& into, bool with_stdin = false) {
-  OpenRequest request;
-  request.kind = OpenKind::kAttach;
-  request.exec.exec_id = "main";
-  request.exec.stdin_open = with_stdin;
-  StreamHandler handler;
-  handler.on_data = [&into](Channel, std::string_view bytes) { into.out += bytes; };
-  handler.on_exit = [&into](const ExitFacts& facts) { into.facts = facts; };
-  handler.on_error = [&into](const Error& error) { into.error = error; };
-  return client.open(request, std::move(handler)).value_or(0);
-}
-
 TEST_F(ShimGuest, AForegroundCommandWaitsForItsClientAndRemovesEverything) {
   auto shim = from_base({"/bin/sh", "-c", "read line; echo got $line; exit 9"});
   shim->record.main->stdin_open = true;
@@ -224,53 +156,6 @@ TEST_F(ShimGuest, PausesAndResumesWithItsProcesses) {
   }
 }
 
-TEST_F(ShimGuest, ASnapshotLeavesTheParentRunningAndChildrenShareNothing) {
-  auto parent = from_base({"/bin/sh", "-c", "while true; do echo tick; sleep 0.05; done"});
-  must_start(*parent, LaunchMode::kFromBase);
-  auto client = parent->connect();
-  ASSERT_TRUE(client);
-  ASSERT_TRUE(parent->shell(**client, "echo before > /file"));
-  Attached main;
-  attach(**client, main);
-  const auto bytes = (*client)->call(kSnapshot, SnapshotRequest{}.encode(), soon());
-  ASSERT_TRUE(bytes) << bytes.error().message;
-  const auto reply = SnapshotReply::decode(as_bytes(*bytes));
-  ASSERT_TRUE(reply);
-  RecordProperty("stopped_ms", std::to_string(reply->stopped_ms));
-  EXPECT_FALSE(main.ended());
-  EXPECT_EQ(parent->read()->disk_chain.size(), reply->disk_chain.size() + 1);
-
-  auto child = ShimProcess::create(*loop_);
-  ASSERT_TRUE(child);
-  for (const auto& name : reply->disk_chain) ASSERT_TRUE((*child)->link_from(*parent, name));
-  for (const auto& name : {reply->saved.delta_file, reply->saved.extents_file, reply->saved.device_state_file,
-                           parent->record.base_ram_file})
-    ASSERT_TRUE((*child)->link_from(*parent, name));
-  const auto own = (*child)->record;
-  (*child)->record = *parent->read();
-  (*child)->record.id = own.id;
-  (*child)->record.machine_id.clear();
-  (*child)->record.hostname = "child";
-  (*child)->record.state = SandboxState::kPaused;
-  (*child)->record.saved = reply->saved;
-  (*child)->record.disk_chain = reply->disk_chain;
-  (*child)->record.disk_chain.push_back("disk-900.qcow2");
-  must_start(**child, LaunchMode::kForkChild);
-  auto child_client = (*child)->connect();
-  ASSERT_TRUE(child_client);
-  EXPECT_EQ((*child)->shell(**child_client, "cat /file; echo child > /file; hostname")->out,
-            "before\nchild\n");
-  EXPECT_EQ(parent->shell(**client, "cat /file; echo parent > /file; hostname")->out, "before\ntester\n");
-  EXPECT_EQ((*child)->shell(**child_client, "cat /file")->out, "child\n");
-  const std::size_t had = main.out.size();
-  ASSERT_TRUE(*loop_->run_until([&] { return main.out.size() > had + 20 || main.ended(); }, soon()));
-  EXPECT_FALSE(main.ended());
-  Attached child_main;
-  attach(**child_client, child_main);
-  ASSERT_TRUE(*loop_->run_until([&] { return child_main.out.size() > 20 || child_main.ended(); }, soon()));
-  EXPECT_FALSE(child_main.ended());
-}
-
 TEST_F(ShimGuest, ALongDiskChainIsFlattenedWhileTheGuestWrites) {
   auto shim = from_base({"/bin/sh", "-c",
                          "i=0; while true; do i=$((i+1)); head -c 70000 /dev/urandom > /w$((i%7)); "
@@ -305,14 +190,6 @@ TEST_F(ShimGuest, ALongDiskChainIsFlattenedWhileTheGuestWrites) {
   std::size_t good = 0;
   for (std::size_t at = 0; (at = sums->out.find(": OK", at)) != std::string::npos; ++at) ++good;
   EXPECT_THAT(good, ::testing::AnyOf(6U, 7U)) << sums->out;
-}
-
-int hypervisor_pid(ShimClient& client) {
-  const auto bytes = client.call(kInfo, {}, soon());
-  EXPECT_TRUE(bytes);
-  const auto info = ShimInfo::decode(as_bytes(*bytes));
-  EXPECT_TRUE(info);
-  return info->hypervisor_pid;
 }
 
 TEST_F(ShimGuest, AKilledHypervisorIsReportedAndTheDiskStartsAgain) {

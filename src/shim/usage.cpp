@@ -84,14 +84,17 @@ void add_up(const std::string& smaps, std::uint64_t ram_bytes, std::uint64_t& ot
 
 }  // namespace
 
-void Usage::open(int hypervisor_pid, std::uint64_t guest_ram_bytes) {
-  const std::string process = "/proc/" + std::to_string(hypervisor_pid);
-  smaps_ = open_proc(process + "/smaps");
-  stat_ = open_proc(process + "/stat");
+void Usage::open(std::uint64_t guest_ram_bytes) {
   own_rollup_ = open_proc("/proc/self/smaps_rollup");
   vmstat_ = open_proc("/proc/vmstat");
   guest_ram_bytes_ = guest_ram_bytes;
   oom_at_open_ = oom_counter();
+}
+
+void Usage::follow(int smaps_fd, int stat_fd) {
+  earlier_cpu_ns_ += hypervisor_cpu_ns();
+  smaps_ = UniqueFd(::fcntl(smaps_fd, F_DUPFD_CLOEXEC, 0));
+  stat_ = UniqueFd(::fcntl(stat_fd, F_DUPFD_CLOEXEC, 0));
 }
 
 UsageNumbers Usage::read() const {
@@ -99,17 +102,21 @@ UsageNumbers Usage::read() const {
   add_up(read_proc(smaps_), guest_ram_bytes_, numbers.hypervisor_private_bytes, numbers.guest_private_bytes);
   std::uint64_t none = 0;
   add_up(read_proc(own_rollup_), ~0ULL, numbers.shim_private_bytes, none);
+  numbers.cpu_ns = earlier_cpu_ns_ + hypervisor_cpu_ns();
+  return numbers;
+}
+
+std::uint64_t Usage::hypervisor_cpu_ns() const {
   // proc(5): utime and stime are fields 14 and 15, counted after the name, which is in parentheses.
   const std::string stat = read_proc(stat_);
   const std::size_t name_end = stat.rfind(')');
   unsigned long user = 0;
   unsigned long system = 0;
-  if (name_end != std::string::npos &&
+  if (name_end == std::string::npos ||
       std::sscanf(stat.c_str() + name_end + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-                  &system) == 2)
-    numbers.cpu_ns =
-        (user + system) * (1'000'000'000ULL / static_cast<unsigned long>(::sysconf(_SC_CLK_TCK)));
-  return numbers;
+                  &system) != 2)
+    return 0;
+  return (user + system) * (1'000'000'000ULL / static_cast<unsigned long>(::sysconf(_SC_CLK_TCK)));
 }
 
 std::uint64_t Usage::oom_counter() const {

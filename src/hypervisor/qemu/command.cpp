@@ -81,6 +81,7 @@ std::string preload(const QemuCommandInput& input) {
   out += " " + entry("ram", qemu_fd::kRam) + " " + entry("report", qemu_fd::kReport);
   if (input.has_delta)
     out += " " + entry("delta", qemu_fd::kDelta) + " " + entry("extents", qemu_fd::kExtents);
+  if (input.late_delta) out += " " + entry("late", 1);
   if (!input.restore)
     out += " " + entry("kernel", qemu_fd::kKernel) + " " + entry("initramfs", qemu_fd::kInitramfs);
   if (input.accelerator == Accelerator::kKvm) out += " " + entry("kvm", qemu_fd::kKvm);

@@ -44,6 +44,7 @@ struct QemuCommandInput {
   MachineShape shape;
   bool restore = false;
   bool has_delta = false;
+  bool late_delta = false;       ///< The delta comes when the process runs, over the report socket.
   bool anonymous_ram = false;    ///< The base has no data.
   std::string command_line;      ///< For the kernel, after the driver's own.
   std::vector<DiskFormat> disk;  ///< Bottom first; at least one.

@@ -85,6 +85,24 @@ TEST_F(FakeMachine, OneThatClaimsToHaveSavedSavesNothingOfOthers) {
   EXPECT_EQ(saved ? saved->bytes : 0, 0U);
 }
 
+TEST_F(FakeMachine, OneThatDoesNotTakeItsSavedMemoryIsLost) {
+  ASSERT_TRUE(guest_->use_fake("obedient"));
+  auto machine = guest_->prepare({"image.ext4", "top.qcow2"}, nullptr);
+  ASSERT_TRUE(machine) << to_string(machine.error());
+  const auto saved = [this] {
+    SavedMachine files;
+    for (UniqueFd* fd : {&files.device_state, &files.delta}) *fd = *guest_->open_file("image.ext4", O_RDONLY);
+    return files;
+  };
+  auto outside = saved();
+  outside.extents = {MemoryExtent{0, 0, 4096}};
+  EXPECT_EQ((*machine)->restore(std::move(outside), Clock::now() + milliseconds(2000)).error().code,
+            ErrorCode::kIntegrity);
+  const auto restored = (*machine)->restore(saved(), Clock::now() + milliseconds(2000));
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().code, ErrorCode::kVmLost);
+}
+
 TEST_F(FakeMachine, OneThatWasTakenOverReachesNothing) {
   auto machine = launch("attack");
   ASSERT_TRUE(machine) << to_string(machine.error());

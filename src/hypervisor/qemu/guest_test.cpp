@@ -74,6 +74,19 @@ class Guest : public ::testing::Test {
     return std::move(*machine);
   }
 
+  /// Goes on in a new machine, whose top layer is the last of `disk`.
+  static std::unique_ptr<Machine> replaced(Machine& machine, const std::vector<std::string>& disk) {
+    auto next = guest_->prepare(disk, &base_);
+    EXPECT_TRUE(next) << to_string(next.error());
+    if (!next || !machine.stop(soon())) return nullptr;
+    const auto delta = guest_->save(machine, SaveForm::kDelta);
+    EXPECT_TRUE(delta) << to_string(delta.error());
+    if (!delta) return nullptr;
+    const auto restored = (*next)->restore(*guest_->open_saved(*delta), soon());
+    EXPECT_TRUE(restored) << to_string(restored.error());
+    return restored ? std::move(*next) : nullptr;
+  }
+
   static MachineEnd wait_for_end(Machine& machine) {
     MachineEnd seen;
     bool ended = false;
@@ -186,13 +199,16 @@ TEST_F(Guest, ForksShareNothingThatTheyWrite) {
   ASSERT_TRUE(parent);
   EXPECT_EQ(tell(*parent, "write /root/before 2 1"), "0");
   EXPECT_EQ(tell(*parent, "load on"), "ok");
+  // What goes on in its place has opened the node before the last bytes were written there.
+  auto next = guest_->prepare({"image.ext4", "base.qcow2", "parent", "parent-2"}, &base_);
+  ASSERT_TRUE(next) << to_string(next.error());
+  EXPECT_EQ(tell(*parent, "write /root/late 8 3"), "0");
   ASSERT_TRUE(parent->stop(soon()));
   const auto delta = guest_->save(*parent, SaveForm::kDelta);
   ASSERT_TRUE(delta);
-  auto layer = guest_->new_layer("parent-2");
-  ASSERT_TRUE(layer);
-  ASSERT_TRUE(parent->push_overlay(std::move(*layer), soon()));
-  ASSERT_TRUE(parent->cont(soon()));
+  const auto restored = (*next)->restore(*guest_->open_saved(*delta), soon());
+  ASSERT_TRUE(restored) << to_string(restored.error());
+  parent = std::move(*next);
   std::vector<std::unique_ptr<Machine>> all;
   for (const char* name : {"child-1", "child-2"}) {
     auto child = guest_->restore({"image.ext4", "base.qcow2", "parent", name}, &base_, &*delta);
@@ -203,6 +219,7 @@ TEST_F(Guest, ForksShareNothingThatTheyWrite) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(tell(*all[i], "load off"), "ok");
     EXPECT_EQ(tell(*all[i], "check /root/before 2 1"), "0");
+    EXPECT_EQ(tell(*all[i], "check /root/late 8 3"), "0");
     EXPECT_EQ(tell(*all[i], "fill 8 " + std::to_string(i)), "ok");
     EXPECT_EQ(tell(*all[i], "write /root/own 2 " + std::to_string(100 + i)), "0");
   }
@@ -216,15 +233,88 @@ TEST_F(Guest, ForksShareNothingThatTheyWrite) {
   EXPECT_EQ(guest_->fsck({"image.ext4", "base.qcow2", "parent", "parent-2"}), "");
 }
 
+TEST_F(Guest, AMachineIsReplacedAgainAndAgain) {
+  auto machine = from_base("replaced-0");
+  ASSERT_TRUE(machine);
+  std::vector<std::string> disk{"image.ext4", "base.qcow2", "replaced-0"};
+  for (int i = 1; i <= 4; ++i) {
+    EXPECT_EQ(tell(*machine, "fill 20 " + std::to_string(i)), "ok");
+    EXPECT_EQ(tell(*machine, "write /root/r" + std::to_string(i) + " 3 " + std::to_string(i)), "0");
+    EXPECT_EQ(tell(*machine, "load on"), "ok");
+    disk.push_back("replaced-" + std::to_string(i));
+    machine = replaced(*machine, disk);
+    ASSERT_TRUE(machine);
+    EXPECT_EQ(tell(*machine, "load off"), "ok");
+    EXPECT_EQ(tell(*machine, "verify " + std::to_string(i)), "ok") << "round " << i;
+    for (int j = 1; j <= i; ++j)
+      EXPECT_EQ(tell(*machine, "check /root/r" + std::to_string(j) + " 3 " + std::to_string(j)), "0");
+  }
+  EXPECT_EQ(tell(*machine, "sync"), "ok");
+  machine.reset();
+  EXPECT_EQ(guest_->fsck(disk), "");
+}
+
+// A machine that boots has no base: all of its memory is in the delta.
+TEST_F(Guest, ABootedMachineIsReplaced) {
+  auto machine = guest_->boot({"image.ext4", "boot-0"});
+  ASSERT_TRUE(machine) << to_string(machine.error());
+  EXPECT_EQ(tell(**machine, "fill 16 5"), "ok");
+  auto next = guest_->prepare({"image.ext4", "boot-0", "boot-1"}, nullptr);
+  ASSERT_TRUE(next) << to_string(next.error());
+  ASSERT_TRUE((*machine)->stop(soon()));
+  const auto delta = guest_->save(**machine, SaveForm::kDelta);
+  ASSERT_TRUE(delta);
+  const auto restored = (*next)->restore(*guest_->open_saved(*delta), soon());
+  ASSERT_TRUE(restored) << to_string(restored.error());
+  EXPECT_EQ(tell(**next, "verify 5"), "ok");
+}
+
+TEST_F(Guest, AStarterStartsMachinesThatAreOurChildren) {
+  auto machine = from_base("starter-0");
+  ASSERT_TRUE(machine);
+  auto hypervisor = make_qemu_hypervisor(guest_->options());
+  ASSERT_TRUE(hypervisor);
+  ASSERT_TRUE((*hypervisor)->keep_starter());
+  std::vector<std::string> disk{"image.ext4", "base.qcow2", "starter-0"};
+  for (int i = 1; i <= 2; ++i) {
+    disk.push_back("starter-" + std::to_string(i));
+    auto spec = guest_->spec(disk, &base_, nullptr);
+    ASSERT_TRUE(spec);
+    spec->device_state.reset();
+    auto next = (*hypervisor)->prepare(guest_->loop(), std::move(*spec), soon());
+    ASSERT_TRUE(next) << to_string(next.error());
+    EXPECT_EQ((*next)->confinement_missing(), machine->confinement_missing());
+    ASSERT_TRUE(machine->stop(soon()));
+    const auto delta = guest_->save(*machine, SaveForm::kDelta);
+    ASSERT_TRUE(delta);
+    ASSERT_TRUE((*next)->restore(*guest_->open_saved(*delta), soon()));
+    machine = std::move(*next);
+    EXPECT_EQ(tell(*machine, "verify 7"), "ok");
+    const auto status = read_file(AT_FDCWD, "/proc/" + std::to_string(machine->pid()) + "/status", 65536);
+    ASSERT_TRUE(status);
+    EXPECT_THAT(*status, HasSubstr("PPid:\t" + std::to_string(::getpid()) + "\n"));
+    EXPECT_THAT(*status, HasSubstr("CapEff:\t0000000000000000"));
+  }
+  // What does not fit is refused there, too, and does it no harm.
+  auto wrong = guest_->spec(disk, &base_, nullptr);
+  ASSERT_TRUE(wrong);
+  wrong->shape.memory_mib = 512;
+  const auto refused = (*hypervisor)->prepare(guest_->loop(), std::move(*wrong), soon());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kIntegrity);
+  machine->kill();
+  EXPECT_THAT(wait_for_end(*machine).reason, HasSubstr("killed by signal 9"));
+}
+
 TEST_F(Guest, LayersAreJoinedWhileTheGuestWrites) {
   auto machine = from_base("layer-0");
   ASSERT_TRUE(machine);
+  std::vector<std::string> layers{"image.ext4", "base.qcow2", "layer-0"};
   for (int i = 1; i <= 3; ++i) {
     EXPECT_EQ(tell(*machine, "write /root/layer" + std::to_string(i) + " 2 " + std::to_string(i)), "0");
-    ASSERT_TRUE(machine->stop(soon()));
-    auto layer = guest_->new_layer("layer-" + std::to_string(i));
-    ASSERT_TRUE(machine->push_overlay(std::move(*layer), soon()));
-    ASSERT_TRUE(machine->cont(soon()));
+    layers.push_back("layer-" + std::to_string(i));
+    machine = replaced(*machine, layers);
+    ASSERT_TRUE(machine);
   }
   EXPECT_EQ(tell(*machine, "load on"), "ok");
   std::optional<Status> joined;

@@ -6,11 +6,14 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/pass_fds.h"
 #include "hypervisor/qemu/command.h"
+#include "hypervisor/qemu/launch.h"
 
 namespace drupe {
 namespace {
@@ -132,23 +135,25 @@ Status QemuMachine::run_command(std::string_view command, std::string_view argum
   return {};
 }
 
-Status QemuMachine::begin(int state, Deadline deadline) {
+Status QemuMachine::begin(LaunchStage stage, Deadline deadline) {
   DRUPE_TRY(watch_all());
   DRUPE_TRY(receive_ram_address(deadline));
+  // The library waits there for the delta of a prepared machine.
+  if (stage != LaunchStage::kPrepare) parts_.report.reset();
   DRUPE_TRY(qmp_->await_greeting(deadline));
   DRUPE_TRY(run_command("qmp_capabilities", {}, deadline));
-  if (state >= 0) {
-    DRUPE_TRY(load_state(state, deadline));
-  } else {
+  if (stage == LaunchStage::kBoot) {
     DRUPE_TRY(set_link(false, deadline));
+    return cont(deadline);
   }
+  DRUPE_TRY(run_command("migrate-set-capabilities",
+                        R"({"capabilities":[{"capability":"events","state":true}]})", deadline));
+  if (stage == LaunchStage::kPrepare) return {};
+  DRUPE_TRY(load_state(std::to_string(qemu_fd::kState), deadline));
   return cont(deadline);
 }
 
-Status QemuMachine::receive_ram_address(Deadline deadline) {
-  // The go-ahead: from now on the process may make itself undumpable, what is needed of /proc is open.
-  if (::send(parts_.report.get(), "g", 1, MSG_NOSIGNAL) != 1)
-    return fail_errno(ErrorCode::kVmLost, "The hypervisor ended at once", errno);
+Result<ssize_t> QemuMachine::receive_report(void* into, std::size_t size, Deadline deadline) {
   bool readable = false;
   DRUPE_TRY(loop_.watch(parts_.report.get(), EPOLLIN, [&readable](std::uint32_t) { readable = true; }));
   const auto came = loop_.run_until([&] { return readable || ended_; }, deadline);
@@ -156,9 +161,15 @@ Status QemuMachine::receive_ram_address(Deadline deadline) {
   if (!came) return std::unexpected(came.error());
   if (ended_) return fail(ErrorCode::kVmLost, end_.reason);
   if (!*came) return fail(ErrorCode::kTimeout, "The hypervisor did not map its memory in time");
+  return ::recv(parts_.report.get(), into, size, MSG_DONTWAIT);
+}
+
+Status QemuMachine::receive_ram_address(Deadline deadline) {
+  // The go-ahead: from now on the process may make itself undumpable, what is needed of /proc is open.
+  if (::send(parts_.report.get(), "g", 1, MSG_NOSIGNAL) != 1)
+    return fail_errno(ErrorCode::kVmLost, "The hypervisor ended at once", errno);
   RamReport report{};
-  const ssize_t got = ::recv(parts_.report.get(), &report, sizeof report, MSG_DONTWAIT);
-  parts_.report.reset();
+  DRUPE_ASSIGN(const ssize_t got, receive_report(&report, sizeof report, deadline));
   // The length is ours; the address only ever selects a part of that process itself.
   if (got != sizeof report || report.address % kPageBytes != 0 ||
       report.address > (1ULL << 47) - parts_.ram_bytes)
@@ -167,10 +178,32 @@ Status QemuMachine::receive_ram_address(Deadline deadline) {
   return {};
 }
 
-Status QemuMachine::load_state(int state, Deadline deadline) {
-  DRUPE_TRY(run_command("migrate-set-capabilities",
-                        R"({"capabilities":[{"capability":"events","state":true}]})", deadline));
-  DRUPE_TRY(run_command("migrate-incoming", R"({"uri":"fd:)" + std::to_string(state) + R"("})", deadline));
+Status QemuMachine::map_delta(const UniqueFd& delta, const std::vector<MemoryExtent>& extents,
+                              Deadline deadline) {
+  struct stat info{};
+  if (::fstat(delta.get(), &info) != 0) return fail_sys("Looking at the saved memory failed", errno);
+  DRUPE_TRY(check_extents(extents, parts_.ram_bytes, static_cast<std::uint64_t>(info.st_size)));
+  DRUPE_ASSIGN(const UniqueFd list, extents_file(extents));
+  if (!send_with_fds(parts_.report.get(), "d", std::array{delta.get(), list.get()}))
+    return fail(ErrorCode::kVmLost, "The hypervisor does not take its saved memory");
+  char done = 0;
+  DRUPE_ASSIGN(const ssize_t got, receive_report(&done, 1, deadline));
+  parts_.report.reset();
+  if (got != 1) return fail(ErrorCode::kVmLost, "The hypervisor did not map its saved memory");
+  parts_.extents = extents;
+  return {};
+}
+
+Status QemuMachine::restore(SavedMachine saved, Deadline deadline) {
+  DRUPE_TRY(map_delta(saved.delta, saved.extents, deadline));
+  const std::string name = "state";
+  DRUPE_TRY(run_command("getfd", R"({"fdname":")" + name + R"("})", deadline, {saved.device_state.get()}));
+  DRUPE_TRY(load_state(name, deadline));
+  return cont(deadline);
+}
+
+Status QemuMachine::load_state(const std::string& state, Deadline deadline) {
+  DRUPE_TRY(run_command("migrate-incoming", R"({"uri":"fd:)" + state + R"("})", deadline));
   // qemu must not be sent `cont`, nor the guest a byte, before the state is in: such guests never answered.
   const auto settled = [this] {
     return migration_ == "completed" || migration_ == "failed" || qmp_->closed();

@@ -14,14 +14,20 @@
 
 namespace drupe {
 
+enum class LaunchStage : std::uint8_t {
+  kBoot,
+  kRestore,
+  kPrepare,  ///< Up to where a restore would load what was saved.
+};
+
 /// What a started process consists of.
 struct QemuParts {
   ChildProcess child;
   std::vector<std::string> confinement_missing;
   UniqueFd qmp, control, bulk, console, messages,
-      report;          ///< Host ends; `messages` is qemu's standard error.
-  UniqueFd spare_net;  ///< Other end of the NIC's socket when the caller gave none.
-  UniqueFd mem, pagemap;
+      report;                          ///< Host ends; `messages` is qemu's standard error.
+  UniqueFd spare_net;                  ///< Other end of the NIC's socket when the caller gave none.
+  UniqueFd mem, pagemap, smaps, stat;  ///< Of /proc/PID.
   UniqueFd state_in,
       state_out;  ///< One memory file for device state: to read here, to write (O_WRONLY) by qemu.
   std::uint64_t ram_bytes = 0;
@@ -34,9 +40,9 @@ class QemuMachine final : public Machine {
   QemuMachine(EventLoop& loop, QemuParts parts);
   ~QemuMachine() override;
 
-  /// Watches everything, opens the control connection, learns where the RAM is and starts the guest. `state`:
-  /// number of the descriptor in qemu to restore from, or -1 for a boot.
-  Status begin(int state, Deadline deadline);
+  /// Watches everything, opens the control connection, learns where the RAM is and, unless it is only
+  /// prepared, starts the guest.
+  Status begin(LaunchStage stage, Deadline deadline);
   /// Adds what the process and the guest said last.
   [[nodiscard]] Error explain(Error error) const;
 
@@ -48,10 +54,12 @@ class QemuMachine final : public Machine {
   }
   [[nodiscard]] int pid() const override { return parts_.child.pid; }
   void on_end(std::function<void(const MachineEnd&)> callback) override;
+  [[nodiscard]] int smaps_fd() const override { return parts_.smaps.get(); }
+  [[nodiscard]] int stat_fd() const override { return parts_.stat.get(); }
+  Status restore(SavedMachine saved, Deadline deadline) override;
   Status stop(Deadline deadline) override;
   Status cont(Deadline deadline) override;
   Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) override;
-  Status push_overlay(UniqueFd top, Deadline deadline) override;
   void flatten_disk(std::function<void(Status)> done) override;
   Status grow_disk(std::uint64_t bytes, Deadline deadline) override;
   Status set_link(bool up, Deadline deadline) override;
@@ -62,14 +70,17 @@ class QemuMachine final : public Machine {
   void drain(int fd, ByteRing& ring);
   void on_process_end();
   void on_event(const QmpMessage& event);
+  /// Waits for the library's next word on the report socket; `size` bytes, or less at its end.
+  Result<ssize_t> receive_report(void* into, std::size_t size, Deadline deadline);
   Status receive_ram_address(Deadline deadline);
-  Status load_state(int state, Deadline deadline);
+  Status map_delta(const UniqueFd& delta, const std::vector<MemoryExtent>& extents, Deadline deadline);
+  /// `state`: number or name of a descriptor in qemu.
+  Status load_state(const std::string& state, Deadline deadline);
   Status save_device_state(int file, Deadline deadline);
   Status run_command(std::string_view command, std::string_view arguments, Deadline deadline,
                      std::initializer_list<int> fds = {});
   [[nodiscard]] std::string end_reason() const;
   // machine_disk.cpp
-  Status add_overlay_nodes(std::uint64_t serial, int fd, Deadline deadline);
   Status drop_node(std::uint64_t serial, Deadline deadline);
   void on_flattened(const QmpMessage& event);
 

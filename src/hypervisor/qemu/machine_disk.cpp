@@ -16,12 +16,6 @@ std::string quoted(const std::string& name) {
 
 }  // namespace
 
-Status QemuMachine::add_overlay_nodes(std::uint64_t serial, int fd, Deadline deadline) {
-  DRUPE_TRY(run_command("add-fd", R"({"fdset-id":)" + std::to_string(serial) + "}", deadline, {fd}));
-  DRUPE_TRY(run_command("blockdev-add", file_node_json(serial, serial, false), deadline));
-  return run_command("blockdev-add", disk_node_json(serial, DiskFormat::kQcow2, false, {}), deadline);
-}
-
 Status QemuMachine::drop_node(std::uint64_t serial, Deadline deadline) {
   const auto remove = [this, serial, deadline](bool file) {
     return run_command("blockdev-del", R"({"node-name":)" + quoted(disk_node_name(serial, file)) + "}",
@@ -31,23 +25,6 @@ Status QemuMachine::drop_node(std::uint64_t serial, Deadline deadline) {
   if (auto file = remove(true); dropped && !file) dropped = file;
   auto set = run_command("remove-fd", R"({"fdset-id":)" + std::to_string(serial) + "}", deadline);
   return dropped ? set : dropped;
-}
-
-Status QemuMachine::push_overlay(UniqueFd top, Deadline deadline) {
-  if (flattened_) return fail(ErrorCode::kBusy, "The disk's layers are being joined; try again in a moment");
-  const std::uint64_t serial = next_serial_++;
-  auto pushed = add_overlay_nodes(serial, top.get(), deadline);
-  if (pushed)
-    pushed = run_command("blockdev-snapshot",
-                         R"({"node":)" + quoted(disk_node_name(disk_.back(), false)) + R"(,"overlay":)" +
-                             quoted(disk_node_name(serial, false)) + "}",
-                         deadline);
-  if (!pushed) {
-    [[maybe_unused]] const auto dropped = drop_node(serial, deadline);
-    return std::unexpected(std::move(pushed).error().in("Starting a new disk layer failed"));
-  }
-  disk_.push_back(serial);
-  return {};
 }
 
 void QemuMachine::flatten_disk(std::function<void(Status)> done) {

@@ -2,17 +2,13 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/pass_fds.h"
+
 namespace drupe {
-namespace {
-
-constexpr std::size_t kMaxFdsPerCommand = 4;
-
-}  // namespace
 
 QmpClient::QmpClient(EventLoop& loop, UniqueFd socket, OnEvent on_event)
     : loop_(loop), socket_(std::move(socket)), on_event_(std::move(on_event)) {}
@@ -33,25 +29,10 @@ Status QmpClient::await_greeting(Deadline deadline) {
 }
 
 Status QmpClient::send_bytes(std::string_view bytes, std::initializer_list<int> fds) {
-  if (fds.size() > kMaxFdsPerCommand) return fail(ErrorCode::kHost, "Too many descriptors for one command");
-  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxFdsPerCommand * sizeof(int))> control{};
-  if (fds.size() > 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(header), std::data(fds), fds.size() * sizeof(int));
-  }
-  const ssize_t put = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (put < 0) return fail_errno(ErrorCode::kVmLost, "Sending a command to the hypervisor failed", errno);
-  if (static_cast<std::size_t>(put) != bytes.size())
-    return fail(ErrorCode::kVmLost, "The hypervisor does not read its commands");
+  const auto put = send_with_fds(socket_.get(), bytes, {std::data(fds), fds.size()});
+  if (!put)
+    return fail(ErrorCode::kVmLost, "Sending a command to the hypervisor failed: " + put.error().message);
+  if (*put != bytes.size()) return fail(ErrorCode::kVmLost, "The hypervisor does not read its commands");
   return {};
 }
 

@@ -6,6 +6,8 @@
 //   that no process that runs a guest can change what other guests map.
 // * Right after qemu has mapped its RAM, each extent of a delta file is mapped over it, private as well:
 // nothing is copied.
+// * For a machine that is started before its memory has been saved, a thread waits for the delta and maps it
+//   then.
 // * The kernel, the initramfs and /dev/kvm come as descriptors, too: qemu's root directory has none of them.
 // * The address of the RAM goes to the shim, which then reads own pages from outside; afterwards the process
 // is no
@@ -17,6 +19,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -57,6 +62,7 @@ static uint64_t ram_bytes;
 static int delta_fd = -1;
 static int extents_fd = -1;
 static int report_fd = -1;
+static int late;           // the delta comes over the report socket when the process runs
 static int anonymous;      // the base has no data: plain memory is cheaper than pages of holes
 static int ram_file = -1;  // what qemu got for /drupe/ram
 static int ram_mapped;
@@ -79,6 +85,7 @@ __attribute__((constructor)) static void configure(void) {
     if (!strcmp(name, "delta")) delta_fd = (int)value;
     if (!strcmp(name, "extents")) extents_fd = (int)value;
     if (!strcmp(name, "report")) report_fd = (int)value;
+    if (!strcmp(name, "late")) late = (int)value;
     if (!strcmp(name, "anonymous")) anonymous = (int)value;
     text += used;
     text += strspn(text, " ");
@@ -180,6 +187,52 @@ static void map_extents(mmap_fn map, char* ram) {
   }
 }
 
+// Waits for one byte with two descriptors: the delta and its extents.
+static void receive_delta(void) {
+  char byte;
+  struct iovec part = {&byte, 1};
+  union {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(2 * sizeof(int))];
+  } control;
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
+  ssize_t got;
+  do got = recvmsg(report_fd, &message, MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  const struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (got != 1 || !header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+    die("waiting for saved memory");
+  int fds[2];
+  memcpy(fds, CMSG_DATA(header), sizeof fds);
+  delta_fd = fds[0];
+  extents_fd = fds[1];
+}
+
+// The thread of a machine that was started before its memory was saved. qemu itself stands still meanwhile:
+// it has not been told to load anything.
+static void* map_late(void* ram) {
+  NEXT(mmap_fn, "mmap64");
+  receive_delta();
+  map_extents(next, ram);
+  if (write(report_fd, "m", 1) != 1) die("reporting the saved memory");
+  close(delta_fd);
+  close(extents_fd);
+  close(report_fd);
+  return NULL;
+}
+
+static void start_late_mapping(char* ram) {
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);  // qemu's signals are for its main thread
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  errno = pthread_create(&thread, NULL, map_late, ram);
+  if (errno) die("starting a thread");
+  pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 // The shim sends one byte when it has opened what it needs below /proc, and gets the address back.
 static void tell(char* ram) {
   if (report_fd < 0) return;
@@ -188,6 +241,7 @@ static void tell(char* ram) {
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) die("PR_SET_DUMPABLE");
   const struct report report = {(uint64_t)(uintptr_t)ram, ram_bytes};
   if (write(report_fd, &report, sizeof report) != sizeof report) die("reporting the RAM's address");
+  if (late) return start_late_mapping(ram);
   close(report_fd);
   report_fd = -1;
 }

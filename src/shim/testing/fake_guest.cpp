@@ -40,6 +40,7 @@ Status FakeAgent::on_control(const Frame& frame) {
   const auto request = decode_request(frame.payload);
   if (!request) return std::unexpected(request.error());
   requests.push_back({request->kind, std::string(as_text(request->body))});
+  if (on_request) on_request(static_cast<RequestKind>(request->kind));
   if (!silent) answer(frame.id, static_cast<RequestKind>(request->kind), request->body);
   return {};
 }
@@ -127,23 +128,28 @@ std::size_t FakeAgent::count(RequestKind kind) const {
 // --- machine
 // -----------------------------------------------------------------------------------------------------------
 
-FakeMachine::FakeMachine(EventLoop& loop, FakeWorld& world) : loop_(loop), world_(world) {
+FakeMachine::FakeMachine(EventLoop& loop, FakeWorld& world, bool prepared) : loop_(loop), world_(world) {
   auto [control, guest_control] = socket_pair();
   auto [bulk, guest_bulk] = socket_pair();
   control_ = std::move(control);
   bulk_ = std::move(bulk);
   agent_ = std::make_unique<FakeAgent>(loop, std::move(guest_control), std::move(guest_bulk));
-  agent_->silent = world.launches <= world.silent_launches;
-  world.machine = this;
-  world.agent = agent_.get();
+  agent_->silent = prepared ? world.silent_restore : world.launches <= world.silent_launches;
+  if (!prepared) enter_world();
+}
+
+void FakeMachine::enter_world() {
+  world_.running.push_back(this);
+  world_.machine = this;
+  world_.agent = agent_.get();
 }
 
 FakeMachine::~FakeMachine() {
   *alive_ = false;
-  if (world_.machine == this) {
-    world_.machine = nullptr;
-    world_.agent = nullptr;
-  }
+  std::erase(world_.running, this);
+  if (world_.machine != this) return;
+  world_.machine = world_.running.empty() ? nullptr : world_.running.back();
+  world_.agent = world_.machine == nullptr ? nullptr : world_.machine->agent_.get();
 }
 
 int FakeMachine::pid() const {
@@ -165,9 +171,11 @@ Result<SavedMemory> FakeMachine::save(UniqueFd device_state, int memory_file, Sa
   return saved;
 }
 
-Status FakeMachine::push_overlay(UniqueFd, Deadline) {
-  if (world_.on_push_overlay) world_.on_push_overlay();
-  return call("push_overlay");
+Status FakeMachine::restore(SavedMachine, Deadline) {
+  DRUPE_TRY(call("restore"));
+  enter_world();
+  if (world_.on_restore) world_.on_restore();
+  return {};
 }
 
 void FakeMachine::flatten_disk(std::function<void(Status)> done) {
@@ -186,7 +194,7 @@ void FakeMachine::end(int wait_status, bool guest_reset, const std::string& reas
   // What the agent has queued was written before: the process ends with nothing in its own buffers.
   loop_.defer([this, alive = alive_, wait_status, guest_reset, reason] {
     if (!*alive) return;
-    world_.agent = nullptr;
+    if (world_.agent == agent_.get()) world_.agent = nullptr;
     agent_.reset();
     if (on_end_) on_end_(MachineEnd{wait_status, guest_reset, reason});
   });
@@ -197,7 +205,14 @@ Result<std::unique_ptr<Machine>> FakeHypervisor::launch(EventLoop& loop, LaunchS
   if (world_.fail_call == "launch") return fail(ErrorCode::kHost, "The machine refused to launch");
   world_.disk_nodes = spec.disk.size();
   world_.restored = spec.device_state.has_value();
-  return std::make_unique<FakeMachine>(loop, world_);
+  return std::make_unique<FakeMachine>(loop, world_, /*prepared=*/false);
+}
+
+Result<std::unique_ptr<Machine>> FakeHypervisor::prepare(EventLoop& loop, LaunchSpec spec, Deadline) {
+  world_.calls.emplace_back("prepare");
+  if (world_.fail_call == "prepare") return fail(ErrorCode::kHost, "The machine refused to prepare");
+  world_.disk_nodes = spec.disk.size();
+  return std::make_unique<FakeMachine>(loop, world_, /*prepared=*/true);
 }
 
 }  // namespace drupe::testing

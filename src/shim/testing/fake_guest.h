@@ -34,6 +34,7 @@ class FakeAgent {
   bool freeze_fails = false;
   std::function<void(std::uint32_t)> on_open;  ///< A stream is complete; default: kOpened.
   std::function<void()> on_shutdown;
+  std::function<void(RequestKind)> on_request;  ///< Before it is answered.
 
   void output(std::uint32_t stream, std::string_view bytes, Channel channel = Channel::kStdout);
   void credit(std::uint32_t stream, std::uint32_t bytes);
@@ -57,13 +58,16 @@ class FakeMachine;
 
 /// Shared between the test and the machines: what they did, and how they shall fail.
 struct FakeWorld {
-  FakeMachine* machine = nullptr;  ///< The newest.
+  FakeMachine* machine = nullptr;  ///< The newest whose guest runs.
   FakeAgent* agent = nullptr;      ///< Its agent; null after its end.
+  std::vector<FakeMachine*> running;
   int launches = 0;
   int silent_launches = 0;         ///< So many first launches bring an agent that never answers.
-  std::vector<std::string> calls;  ///< "stop", "save", "push_overlay", "cont", "kill", "flatten", "grow".
+  std::vector<std::string> calls;  ///< "stop", "save", "prepare", "restore", "cont", "kill", "flatten",
+                                   ///< "grow".
   std::string fail_call;           ///< This call fails.
-  std::function<void()> on_push_overlay;
+  std::function<void()> on_restore;
+  bool silent_restore = false;  ///< The agent does not answer in a machine that was prepared.
   std::function<void(Status)> flattened;
   std::size_t disk_nodes = 0;
   bool restored = false;
@@ -71,7 +75,7 @@ struct FakeWorld {
 
 class FakeMachine final : public Machine {
  public:
-  FakeMachine(EventLoop& loop, FakeWorld& world);
+  FakeMachine(EventLoop& loop, FakeWorld& world, bool prepared);
   ~FakeMachine() override;
   [[nodiscard]] int control_fd() const override { return control_.get(); }
   [[nodiscard]] int bulk_fd() const override { return bulk_.get(); }
@@ -81,7 +85,7 @@ class FakeMachine final : public Machine {
   Status stop(Deadline) override { return call("stop"); }
   Status cont(Deadline) override { return call("cont"); }
   Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) override;
-  Status push_overlay(UniqueFd top, Deadline deadline) override;
+  Status restore(SavedMachine saved, Deadline deadline) override;
   void flatten_disk(std::function<void(Status)> done) override;
   Status grow_disk(std::uint64_t, Deadline) override { return call("grow"); }
   Status set_link(bool, Deadline) override { return {}; }
@@ -92,6 +96,7 @@ class FakeMachine final : public Machine {
 
  private:
   Status call(const std::string& name);
+  void enter_world();
 
   EventLoop& loop_;
   FakeWorld& world_;
@@ -110,6 +115,7 @@ class FakeHypervisor final : public Hypervisor {
   }
   [[nodiscard]] const HypervisorInfo& info() const override { return info_; }
   Result<std::unique_ptr<Machine>> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) override;
+  Result<std::unique_ptr<Machine>> prepare(EventLoop& loop, LaunchSpec spec, Deadline deadline) override;
 
  private:
   FakeWorld& world_;

@@ -147,10 +147,9 @@ Result<std::unique_ptr<TestGuest>> TestGuest::create_directory() {
 
 Result<std::unique_ptr<TestGuest>> TestGuest::create(Accelerator accelerator) {
   DRUPE_ASSIGN(auto guest, create_directory());
-  QemuOptions options;
-  options.accelerator = accelerator;
-  options.preload = program_dir() + "/libdrupe-ram.so";
-  DRUPE_ASSIGN(guest->hypervisor_, make_qemu_hypervisor(options));
+  guest->options_.accelerator = accelerator;
+  guest->options_.preload = program_dir() + "/libdrupe-ram.so";
+  DRUPE_ASSIGN(guest->hypervisor_, make_qemu_hypervisor(guest->options_));
   DRUPE_TRY(guest->make_files());
   return guest;
 }
@@ -251,6 +250,22 @@ Result<std::unique_ptr<Machine>> TestGuest::restore(const std::vector<std::strin
                                                     const Saved* delta) {
   DRUPE_ASSIGN(auto specification, spec(disk, base, delta));
   return launch(std::move(specification), std::chrono::seconds(120));
+}
+
+Result<std::unique_ptr<Machine>> TestGuest::prepare(const std::vector<std::string>& disk, const Saved* base) {
+  DRUPE_ASSIGN(auto specification, spec(disk, base, nullptr));
+  specification.kernel.reset();
+  specification.initramfs.reset();
+  specification.device_state.reset();
+  return hypervisor_->prepare(*loop_, std::move(specification), Clock::now() + std::chrono::seconds(120));
+}
+
+Result<SavedMachine> TestGuest::open_saved(const Saved& saved) {
+  SavedMachine out;
+  DRUPE_ASSIGN(out.device_state, open_file(saved.state, O_RDONLY));
+  DRUPE_ASSIGN(out.delta, open_file(saved.memory, O_RDONLY));
+  out.extents = saved.extents;
+  return out;
 }
 
 Result<TestGuest::Saved> TestGuest::save(Machine& machine, SaveForm form) {

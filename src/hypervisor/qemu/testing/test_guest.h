@@ -41,6 +41,10 @@ class TestGuest {
   Result<std::unique_ptr<Machine>> boot(const std::vector<std::string>& disk);
   Result<std::unique_ptr<Machine>> restore(const std::vector<std::string>& disk, const Saved* base,
                                            const Saved* delta = nullptr);
+  /// A machine that waits for a save: its disk's lower nodes may still be written.
+  Result<std::unique_ptr<Machine>> prepare(const std::vector<std::string>& disk, const Saved* base);
+  /// What a prepared machine goes on with.
+  Result<SavedMachine> open_saved(const Saved& saved);
   /// Saves a stopped machine into new files.
   Result<Saved> save(Machine& machine, SaveForm form);
   /// Opens a new empty disk layer.
@@ -50,6 +54,7 @@ class TestGuest {
 
   EventLoop& loop() { return *loop_; }
   Hypervisor& hypervisor() { return *hypervisor_; }
+  [[nodiscard]] const QemuOptions& options() const { return options_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   Result<UniqueFd> open_file(const std::string& name, int flags);
 
@@ -64,6 +69,7 @@ class TestGuest {
 
   std::string path_;
   std::unique_ptr<EventLoop> loop_;
+  QemuOptions options_;
   std::unique_ptr<Hypervisor> hypervisor_;
   unsigned next_file_ = 0;
 };

@@ -1,0 +1,93 @@
+#include "hypervisor/qemu/starter.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include <linux/sched.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hypervisor/qemu/launch.h"
+#include "hypervisor/qemu/starter_message.h"
+
+namespace drupe {
+namespace {
+
+Status send_message(int socket, const FdMessage& message) {
+  std::vector<int> fds;
+  for (const UniqueFd& fd : message.fds) fds.push_back(fd.get());
+  DRUPE_TRY(send_with_fds(socket, message.bytes, fds));
+  return {};
+}
+
+StartAnswer start(const QemuOptions& options, FdMessage message) {
+  StartAnswer answer;
+  auto spec = decode_start(std::move(message));
+  if (spec)
+    answer.parts = launch_parts(options, std::move(*spec), LaunchStage::kPrepare, &answer.failed);
+  else
+    answer.parts = std::unexpected(std::move(spec).error());
+  return answer;
+}
+
+[[noreturn]] void serve(const QemuOptions& options, int socket, pid_t parent) {
+  ::prctl(PR_SET_NAME, "drupe-starter", 0, 0, 0);
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != parent) ::_exit(1);
+  // The sandbox's files and its lock are none of its business.
+  if (socket > 3) ::close_range(3, static_cast<unsigned>(socket - 1), 0);
+  ::close_range(static_cast<unsigned>(socket + 1), ~0U, 0);
+  while (true) {
+    auto message = receive_with_fds(socket, kMaxStarterMessage);
+    if (!message || message->bytes.empty()) ::_exit(0);
+    if (!send_message(socket, encode_answer(start(options, std::move(*message))))) ::_exit(1);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Starter>> Starter::create(const QemuOptions& options) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return fail_sys("Creating a socket pair failed", errno);
+  UniqueFd own(ends[0]);
+  const UniqueFd other(ends[1]);
+  const pid_t parent = ::getpid();
+  int pidfd = -1;
+  const auto pid =
+      static_cast<pid_t>(::syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, nullptr, &pidfd, nullptr, nullptr));
+  if (pid < 0) return fail_sys("Creating a process failed", errno);
+  if (pid == 0) serve(options, other.get(), parent);
+  return std::unique_ptr<Starter>(new Starter(ChildProcess{pid, UniqueFd(pidfd)}, std::move(own)));
+}
+
+Starter::~Starter() {
+  socket_.reset();
+  [[maybe_unused]] const auto ended = wait_for(child_);
+}
+
+Result<QemuParts> Starter::launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) {
+  DRUPE_TRY(send_message(socket_.get(), encode_start(std::move(spec))));
+  bool readable = false;
+  DRUPE_TRY(loop.watch(socket_.get(), EPOLLIN, [&readable](std::uint32_t) { readable = true; }));
+  const auto came = loop.run_until([&readable] { return readable; }, deadline);
+  loop.unwatch(socket_.get());
+  if (!came) return std::unexpected(came.error());
+  if (!*came) {
+    // Its late answer would be taken for that to the next request.
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    return fail(ErrorCode::kTimeout, "Starting a hypervisor took too long");
+  }
+  DRUPE_ASSIGN(FdMessage message, receive_with_fds(socket_.get(), kMaxStarterMessage));
+  if (message.bytes.empty())
+    return fail(ErrorCode::kHost, "The process that starts hypervisors for this sandbox has ended");
+  DRUPE_ASSIGN(StartAnswer answer, decode_answer(std::move(message)));
+  for (const pid_t pid : answer.failed) ::waitpid(pid, nullptr, 0);
+  return std::move(answer.parts);
+}
+
+}  // namespace drupe

@@ -1,0 +1,36 @@
+// A process that starts hypervisors for a shim that has locked itself down: made before, it keeps the rights
+// that confining a hypervisor takes (namespaces, a uid of its own), and nothing else happens in it. What it
+// starts are the shim's children and end with the shim; so does the starter.
+//
+// It knows program, library and accelerator from the beginning, so a shim that is taken over can make it
+// start nothing but the same confined hypervisor, with descriptors that the shim has anyway.
+#pragma once
+
+#include <memory>
+
+#include "base/event_loop.h"
+#include "base/spawn.h"
+#include "hypervisor/qemu/machine.h"
+#include "hypervisor/qemu/qemu.h"
+
+namespace drupe {
+
+class Starter {
+ public:
+  /// Only for single-threaded callers.
+  static Result<std::unique_ptr<Starter>> create(const QemuOptions& options);
+  /// Ends the process.
+  ~Starter();
+  Starter(const Starter&) = delete;
+  Starter& operator=(const Starter&) = delete;
+
+  /// Prepares a machine (LaunchStage::kPrepare). The loop runs nested.
+  Result<QemuParts> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline);
+
+ private:
+  Starter(ChildProcess child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
+  ChildProcess child_;
+  UniqueFd socket_;
+};
+
+}  // namespace drupe
