@@ -16,14 +16,13 @@
 namespace drupe::agent {
 namespace {
 
-constexpr char kFlushed = 's', kFlushRest = 'f', kFlushedRest = 'F';
+constexpr char kFlushed = 's';
 
 void answer(int fd, char code) {
   [[maybe_unused]] const ssize_t put = ::write(fd, &code, 1);
 }
 
-/// The child: flushes, and again on command.
-[[noreturn]] void flush_filesystems(const Work& work, int commands, int answers) {
+[[noreturn]] void flush_filesystems(const Work& work, int answers) {
   reset_process();
   // Inner file systems first: one on a loop device writes to the root.
   std::vector<UniqueFd> all = open_disk_mounts(work);
@@ -31,14 +30,6 @@ void answer(int fd, char code) {
   all.push_back(std::move(root));
   for (const auto& one : all) ::syncfs(one.get());
   answer(answers, kFlushed);
-  char command = 0;
-  ssize_t got = 0;
-  do got = ::read(commands, &command, 1);
-  while (got < 0 && errno == EINTR);
-  if (got == 1) {
-    for (const auto& one : all) ::syncfs(one.get());
-    answer(answers, kFlushedRest);
-  }
   ::_exit(0);
 }
 
@@ -50,60 +41,55 @@ Freezer::~Freezer() {
 }
 
 Status Freezer::start_child() {
-  DRUPE_ASSIGN(Pipe commands, make_pipe());
   DRUPE_ASSIGN(Pipe answers, make_pipe());
   const pid_t pid = work_.clone(ChildNamespace::kAgent, -1, &child_);
   if (pid < 0) return fail_sys("Starting a helper failed", errno);
   if (pid == 0) {
-    commands.write.reset();
     answers.read.reset();
-    flush_filesystems(work_, commands.read.get(), answers.write.get());
+    flush_filesystems(work_, answers.write.get());
   }
-  commands_ = std::move(commands.write);
   answers_ = std::move(answers.read);
-  return loop_.watch(answers_.get(), EPOLLIN, [this](std::uint32_t events) { on_child(events); });
+  return loop_.watch(answers_.get(), EPOLLIN, [this](std::uint32_t) { on_child(); });
 }
 
 void Freezer::freeze(std::chrono::milliseconds deadline, Done done) {
+  if (state_ == State::kUndoing && !next_) {
+    next_ = [this, deadline, done = std::move(done)]() mutable { freeze(deadline, std::move(done)); };
+    return;
+  }
   if (state_ != State::kIdle) return done(fail(ErrorCode::kBusy, "An earlier freeze is not over"));
-  if (auto started = start_child(); !started) return done(std::move(started));
   done_ = std::move(done);
-  state_ = State::kFlushing;
+  state_ = State::kFreezingWork;
   timer_ = loop_.after(deadline, [this] {
     timer_ = 0;
-    const char* what = state_ == State::kFlushing       ? "flushing the file systems"
-                       : state_ == State::kFreezingWork ? "stopping the processes"
-                                                        : "flushing what was written last";
+    const char* what =
+        state_ == State::kFreezingWork ? "stopping the processes" : "flushing the file systems";
     undo(Error{ErrorCode::kTimeout,
                std::string("The guest was not quiet in time: ") + what + " took too long",
                "Try again with a longer deadline, or when less is being written", 0});
   });
-}
-
-void Freezer::on_child(std::uint32_t) {
-  char code = 0;
-  const ssize_t got = ::read(answers_.get(), &code, 1);
-  if (got < 0 && errno == EINTR) return;
-  if (got != 1) return child_gone();
-  if (code == kFlushed && state_ == State::kFlushing) {
-    state_ = State::kFreezingWork;
-    const auto asked = cgroups_.set_frozen(true);
-    if (!asked) return undo(asked.error());
-    auto watched = loop_.watch(cgroups_.events_fd(), EPOLLPRI, [this](std::uint32_t) { work_changed(); });
-    if (!watched) return undo(std::move(watched).error());
-    work_changed();
-  } else if (code == kFlushedRest && state_ == State::kFlushingRest) {
-    // Its end runs here, not in every machine that is restored from the save.
-    end_child();
-    succeed();
-  }
+  if (auto asked = cgroups_.set_frozen(true); !asked) return undo(std::move(asked).error());
+  auto watched = loop_.watch(cgroups_.events_fd(), EPOLLPRI, [this](std::uint32_t) { work_changed(); });
+  if (!watched) return undo(std::move(watched).error());
+  work_changed();
 }
 
 void Freezer::work_changed() {
   if (state_ != State::kFreezingWork || !cgroups_.frozen()) return;
   loop_.unwatch(cgroups_.events_fd());
-  state_ = State::kFlushingRest;
-  [[maybe_unused]] const ssize_t put = ::write(commands_.get(), &kFlushRest, 1);
+  state_ = State::kFlushing;
+  if (auto started = start_child(); !started) undo(std::move(started).error());
+}
+
+void Freezer::on_child() {
+  char code = 0;
+  const ssize_t got = ::read(answers_.get(), &code, 1);
+  if (got < 0 && errno == EINTR) return;
+  if (got != 1) return child_gone();
+  if (code != kFlushed || state_ != State::kFlushing) return;
+  // Its end runs here, not in every machine that is restored from the save.
+  end_child();
+  succeed();
 }
 
 void Freezer::succeed() {
@@ -114,9 +100,9 @@ void Freezer::succeed() {
 
 void Freezer::undo(Error error) {
   stop_waiting();
-  state_ = State::kUndoing;
+  // A child that still flushes is waited for; what it does harms nobody.
+  state_ = child_.valid() ? State::kUndoing : State::kIdle;
   [[maybe_unused]] const auto thawed = cgroups_.set_frozen(false);
-  commands_.reset();  // The child ends.
   if (done_) std::exchange(done_, nullptr)(std::unexpected(std::move(error)));
 }
 
@@ -128,17 +114,17 @@ void Freezer::stop_waiting() {
 void Freezer::end_child() {
   loop_.unwatch(answers_.get());
   answers_.reset();
-  commands_.reset();
   reap(child_.get());
   child_.reset();
 }
 
-/// The child has ended, after an undo or because something killed it.
+/// The child has ended without having flushed, or after an undo.
 void Freezer::child_gone() {
   end_child();
-  if (state_ != State::kUndoing)
+  if (state_ == State::kFlushing)
     undo(Error{ErrorCode::kGuest, "The helper that flushes the file systems was killed", {}, 0});
   state_ = State::kIdle;
+  if (next_) std::exchange(next_, nullptr)();
 }
 
 Status Freezer::thaw() {

@@ -11,9 +11,9 @@
 
 namespace drupe::agent {
 
-/// A child flushes, so that the loop never waits for a disk: once while work runs, which takes as long as it
-/// takes, and once after the freezer has stopped every process, which finds little. What is then on the disk
-/// is everything that was written, in a journal that any mount replays.
+/// Work is stopped first and its files are flushed then, by a child, so that the loop never waits for a disk:
+/// what is then on the disk is everything that was written, in a journal that any mount replays. Who expects
+/// much to flush has it done before, while work runs (kSync).
 ///
 /// The file systems are not frozen (FIFREEZE). That would only empty the journal, and its thaw writes the
 /// superblock before anything else can happen: the dearest step of a restore on an emulated machine, which
@@ -27,8 +27,8 @@ class Freezer {
   Freezer(const Freezer&) = delete;
   Freezer& operator=(const Freezer&) = delete;
 
-  /// Flushes, freezes user work, flushes the rest. When the deadline passes or a step fails, everything is
-  /// undone and `done` gets the error. kBusy while an earlier call is not over.
+  /// Freezes user work and flushes. When the deadline passes or a step fails, everything is undone and `done`
+  /// gets the error. Waits while an earlier call is being undone; kBusy while one is in progress.
   void freeze(std::chrono::milliseconds deadline, Done done);
   /// User work goes on. Nothing when it is not frozen.
   Status thaw();
@@ -36,9 +36,9 @@ class Freezer {
   [[nodiscard]] bool frozen() const { return state_ == State::kFrozen; }
 
  private:
-  enum class State { kIdle, kFlushing, kFreezingWork, kFlushingRest, kFrozen, kUndoing };
+  enum class State { kIdle, kFreezingWork, kFlushing, kFrozen, kUndoing };
   Status start_child();
-  void on_child(std::uint32_t events);
+  void on_child();
   void work_changed();
   void succeed();
   void undo(Error error);
@@ -50,9 +50,10 @@ class Freezer {
   Work& work_;
   Cgroups& cgroups_;
   State state_ = State::kIdle;
-  UniqueFd child_, commands_, answers_;
+  UniqueFd child_, answers_;
   EventLoop::TimerId timer_ = 0;
   Done done_;
+  std::function<void()> next_;  ///< A freeze that waits for the end of an undo.
 };
 
 }  // namespace drupe::agent

@@ -63,9 +63,16 @@ SaveNames Sandbox::next_names() {
 Result<std::string> Sandbox::pause() {
   const Deadline deadline = Clock::now() + kPauseDeadline;
   auto saver = std::make_shared<Saver>(loop_, *machine_, *link_, host_.dir, next_names());
-  DRUPE_TRY(saver->sync(deadline));
   hub_.pause_reading(true);
   auto saved = saver->save(SaveForm::kDelta, deadline);
+  if (!saved && saved.error().code == ErrorCode::kTimeout && !saver->unusable()) {
+    // More is to be flushed than a standstill may take: so it is flushed while the guest runs, and then
+    // again.
+    hub_.pause_reading(false);
+    DRUPE_TRY(saver->sync(deadline));
+    hub_.pause_reading(true);
+    saved = saver->save(SaveForm::kDelta, deadline);
+  }
   pass_failpoint("shim.pause.saved");
   SandboxRecord paused = record_;
   Status written;
@@ -99,9 +106,10 @@ void Sandbox::after_pause(Saver& saver) {
       Error{ErrorCode::kInvalidState, "The sandbox was paused", "Resume it with `drupe resume`.", 0});
   hub_.drain(kAnswerTaken);
   machine_->kill();
-  machine_.reset();
-  // Whoever resumes it need not wait until the files are durable; being durable is noted only if nobody has.
+  // Whoever resumes it need wait neither for the process's end, which takes as long as its memory is large,
+  // nor until the files are durable; being durable is noted only if nobody has.
   if (host_.lock >= 0) ::flock(host_.lock, LOCK_UN);
+  machine_.reset();
   if (auto durable = saver.make_durable({record_.disk_chain.back(), kRecordFile}); !durable) {
     log(LogLevel::kInfo, "The saved memory is not durable: " + durable.error().message);
   } else if (host_.lock < 0 || ::flock(host_.lock, LOCK_EX | LOCK_NB) == 0) {

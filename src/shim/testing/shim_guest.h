@@ -30,20 +30,21 @@ class ShimGuest : public ::testing::Test {
     if (const std::string why = GuestAssets::unavailable(); !why.empty()) GTEST_SKIP() << why;
   }
 
+  static void TearDownTestSuite() { base_.reset(); }
+
   // The base snapshot that most tests start from, made by the first that needs it.
   static ShimProcess& base() {
-    static ShimProcess* made = [] {
-      auto shim = ShimProcess::create(*loop_);
-      EXPECT_TRUE(shim);
-      (*shim)->record.disk_chain.emplace_back(kBaseDiskFile);
-      (*shim)->spec.exercise = {"true", "echo warm", "exit 3"};
-      const auto status = (*shim)->start(LaunchMode::kMakeBase);
-      EXPECT_TRUE(status) << status.error().message;
-      EXPECT_FALSE(status->error) << status->error->message;
-      EXPECT_EQ((*shim)->wait().value_or(-1), 0);
-      return shim->release();
-    }();
-    return *made;
+    if (base_) return *base_;
+    auto shim = ShimProcess::create(*loop_);
+    EXPECT_TRUE(shim);
+    (*shim)->record.disk_chain.emplace_back(kBaseDiskFile);
+    (*shim)->spec.exercise = {"true", "echo warm", "exit 3"};
+    const auto status = (*shim)->start(LaunchMode::kMakeBase);
+    EXPECT_TRUE(status) << status.error().message;
+    EXPECT_FALSE(status->error) << status->error->message;
+    EXPECT_EQ((*shim)->wait().value_or(-1), 0);
+    base_ = std::move(*shim);
+    return *base_;
   }
 
   static std::unique_ptr<ShimProcess> from_base(const std::vector<std::string>& main = {}) {
@@ -65,6 +66,7 @@ class ShimGuest : public ::testing::Test {
   }
 
   static inline EventLoop* loop_ = nullptr;
+  static inline std::unique_ptr<ShimProcess> base_;
 };
 
 struct Attached {
