@@ -6,10 +6,12 @@
 #include <ctime>
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <linux/random.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <net/if.h>
@@ -52,8 +54,13 @@ Status set_mac(const std::string& mac) {
 }
 
 /// /etc of the image, wherever it keeps it inside its own root.
-Result<UniqueFd> open_etc() {
-  return open_at(AT_FDCWD, "/etc", O_RDONLY | O_DIRECTORY);
+Result<UniqueFd> open_etc(const Work& work) {
+  open_how how{};
+  how.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_IN_ROOT;
+  UniqueFd etc(static_cast<int>(::syscall(SYS_openat2, work.root(), "etc", &how, sizeof how)));
+  if (!etc.valid()) return fail_sys("Opening the guest's /etc failed", errno);
+  return etc;
 }
 
 /// Replaces the file, or the link that stands in its place, never what a link points to.
@@ -99,10 +106,15 @@ std::string hosts_with(std::string_view old, std::string_view hostname) {
   return out.append("127.0.1.1\t").append(hostname).append(kOurLine).append("\n");
 }
 
-Status write_names(const SetUpRequest& request) {
+}  // namespace
+
+// In the agent itself and not in a child: a machine that has just been restored would translate the kernel's
+// code for that first. A file system of the user's that hangs over /etc makes the restore fail, as it would
+// anyway.
+Status repair_names(const Work& work, const SetUpRequest& request) {
   if (::sethostname(request.hostname.data(), request.hostname.size()) != 0)
     return fail_sys("Setting the host name failed", errno);
-  DRUPE_ASSIGN(const UniqueFd etc, open_etc());
+  DRUPE_ASSIGN(const UniqueFd etc, open_etc(work));
   DRUPE_TRY(write_small(etc.get(), "hostname", request.hostname + "\n"));
   const std::string hosts = small_file(etc.get(), "hosts");
   const std::string wanted = hosts_with(hosts, request.hostname);
@@ -115,8 +127,6 @@ Status write_names(const SetUpRequest& request) {
   return {};
 }
 
-}  // namespace
-
 Status repair_kernel(const SetUpRequest& request) {
   const timespec now{static_cast<time_t>(request.realtime_ns / 1'000'000'000),
                      static_cast<long>(request.realtime_ns % 1'000'000'000)};
@@ -124,12 +134,6 @@ Status repair_kernel(const SetUpRequest& request) {
   DRUPE_TRY(add_entropy(request.entropy));
   if (request.new_identity && !request.mac.empty()) DRUPE_TRY(set_mac(request.mac));
   return {};
-}
-
-Status repair_files(const Work& work, const SetUpRequest& request) {
-  DRUPE_TRY(work.enter());
-  ::umask(022);
-  return write_names(request);
 }
 
 std::string new_boot_id() {
@@ -142,9 +146,8 @@ std::string new_boot_id() {
 }
 
 Status write_host_files(const Work& work, const SetHostRequest& request) {
-  DRUPE_TRY(work.enter());
   ::umask(022);
-  DRUPE_ASSIGN(const UniqueFd etc, open_etc());
+  DRUPE_ASSIGN(const UniqueFd etc, open_etc(work));
   if (!request.hosts.empty()) DRUPE_TRY(replace_small(etc.get(), "hosts", request.hosts));
   if (!request.resolv_conf.empty()) DRUPE_TRY(replace_small(etc.get(), "resolv.conf", request.resolv_conf));
   if (request.ca_bundle.empty()) return {};

@@ -178,9 +178,7 @@ void Server::set_up(std::uint32_t id, const SetUpRequest& request) {
   }
   defaults_ = Defaults{request.default_env, request.default_user, request.default_cwd};
   // Who is resumed has its names already, and has perhaps changed them.
-  if (!request.new_identity) return reply_status(id, Status());
-  helpers_.run([this, request] { return without_value(repair_files(work_, request)); }, milliseconds(0),
-               [this, id](const Result<std::string>& done) { reply(id, done); });
+  reply_status(id, request.new_identity ? repair_names(work_, request) : Status());
 }
 
 void Server::freeze(std::uint32_t id, const FreezeRequest& request) {

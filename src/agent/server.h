@@ -116,9 +116,9 @@ class Server : public JobHost {
 /// Ends the machine. Returns only when the kernel refuses.
 void power_off();
 
-/// Steps of SetUpRequest that concern the kernel, and those in the user's files (in a child). repair.cpp.
+/// Steps of SetUpRequest that concern the kernel, and the names of the machine. repair.cpp.
 Status repair_kernel(const SetUpRequest& request);
-Status repair_files(const Work& work, const SetUpRequest& request);
+Status repair_names(const Work& work, const SetUpRequest& request);
 /// A random UUID in text form.
 [[nodiscard]] std::string new_boot_id();
 Status write_host_files(const Work& work, const SetHostRequest& request);

@@ -58,6 +58,9 @@ Result<Work> Work::create(Cgroups& cgroups) {
   DRUPE_ASSIGN(const std::string answer, read_all(ready.read.get(), 4096));
   if (answer != "ok") return fail(ErrorCode::kGuest, answer.empty() ? "The init of user work died" : answer);
   DRUPE_TRY(cgroups.settle(work.init_pid_));
+  // The host name that the agent sets is the one of user work.
+  if (setns(work.init_.get(), CLONE_NEWUTS) != 0)
+    return fail_sys("Entering the host name's namespace failed", errno);
   return work;
 }
 
