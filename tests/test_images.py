@@ -155,6 +155,9 @@ class TestDevbox:
     def test_has(self, box, command):
         box.sh(command, timeout=120)
 
+    def test_nothing_of_the_host(self, box):
+        assert box.sh("test ! -e /etc/resolv.conf && stat -c %a /etc/hostname").text == "644\n"
+
     def test_unbuffered(self, box):
         assert box.sh("echo $PYTHONUNBUFFERED").text == "1\n"
 

@@ -57,8 +57,8 @@ std::uint64_t rights(bool write, bool execute) {
   std::uint64_t out = kReadFile | kReadDir;
   if (execute) out |= kExecute;
   if (write)
-    out |= kWriteFile | kRemoveDir | kRemoveFile | kMakeDir | kMakeReg | kMakeSock | kMakeSym | kRefer |
-           kTruncate;
+    // No links and folders: another process would follow what is put in a known file's place.
+    out |= kWriteFile | kRemoveDir | kRemoveFile | kMakeReg | kMakeSock | kRefer | kTruncate;
   return out;
 }
 

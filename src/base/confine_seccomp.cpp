@@ -21,6 +21,11 @@ constexpr std::array kDenied{
     // Namespaces and mounts.
     "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen",
     "fsconfig", "fsmount", "fspick", "mount_setattr", "open_by_handle_at", "name_to_handle_at",
+    // Modes, owners and attributes of files that other sandboxes share by links: a read-only descriptor is
+    // enough to
+    // change them.
+    "chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "utime", "utimes", "futimesat",
+    "utimensat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
     // Large kernel surface.
     "bpf", "userfaultfd", "perf_event_open", "keyctl", "add_key", "request_key", "io_uring_setup",
     "io_uring_enter", "io_uring_register", "fanotify_init", "quotactl", "lookup_dcookie", "nfsservctl",

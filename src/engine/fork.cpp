@@ -9,6 +9,7 @@
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
 #include "engine/names.h"
+#include "engine/sandbox_files.h"
 
 namespace drupe {
 namespace {
@@ -70,7 +71,7 @@ Result<EngineImpl::ForkSource> EngineImpl::fork_source(const std::string& id) {
   source.disk_chain = std::move(reply.disk_chain);
   source.own_files = true;
   timings_.stages.emplace_back("parent stopped", reply.stopped_ms);
-  DRUPE_ASSIGN(source.parent, read_record(source.dir.get()));
+  DRUPE_ASSIGN(source.parent, read_own_record(source.dir.get(), id));
   return source;
 }
 
@@ -184,6 +185,14 @@ class EngineImpl::ChildStarter {
 Result<std::vector<EngineImpl::Held>> EngineImpl::make_children(const std::string& id, std::uint32_t count,
                                                                 const std::vector<std::string>& names,
                                                                 StageClock& clock) {
+  // Before the parent is stopped for nothing.
+  for (const std::string& name : names) {
+    DRUPE_TRY(check_name(name));
+    DRUPE_ASSIGN(const auto holder, lookup_name(home_, name));
+    if (holder)
+      return fail(ErrorCode::kAlreadyExists, "The name " + name + " is taken by sandbox " + *holder,
+                  "Choose another name, or remove that sandbox with drupe rm " + name + ".");
+  }
   DRUPE_ASSIGN(const ForkSource source, fork_source(id));
   clock.mark("snapshot");
   failpoint("engine.fork.snapshot");

@@ -76,13 +76,13 @@ Result<int> read_version(int dir, const std::string& path) {
 
 Status lay_out(int dir, const std::string& path) {
   DRUPE_ASSIGN(int version, read_version(dir, path));
+  for (const char* name : kDirectories)
+    if (::mkdirat(dir, name, 0700) != 0 && errno != EEXIST)
+      return fail_sys("Creating the directory " + path + "/" + name + " failed", errno);
   if (version == kHomeVersion) return {};
   DRUPE_ASSIGN(const UniqueFd lock, lock_file(dir, "lock", Clock::now() + kHomeLockWait, "the home"));
   DRUPE_ASSIGN(version, read_version(dir, path));
   if (version == kHomeVersion) return {};
-  for (const char* name : kDirectories)
-    if (::mkdirat(dir, name, 0700) != 0 && errno != EEXIST)
-      return fail_sys("Creating the directory " + path + "/" + name + " failed", errno);
   return migrate(dir, version);
 }
 
@@ -149,13 +149,22 @@ Result<std::vector<std::string>> Home::sandbox_ids() const {
 }
 
 Result<Home::Scratch> Home::make_scratch(std::string_view prefix) const {
-  Scratch scratch;
-  scratch.path = "tmp/" + std::string(prefix) + "-" + random_id();
-  DRUPE_ASSIGN(scratch.dir, make_dir_at(dir(), scratch.path));
-  DRUPE_ASSIGN(scratch.lock, try_lock(scratch.dir.get(), kScratchLock));
-  if (!scratch.lock.valid())
-    return fail(ErrorCode::kBusy, "The new directory " + scratch.path + " is locked by a stranger");
-  return scratch;
+  // Between its making and its lock a sweep may take the directory for a leftover.
+  constexpr int kTries = 8;
+  for (int i = 0; i < kTries; ++i) {
+    Scratch scratch;
+    scratch.path = "tmp/" + std::string(prefix) + "-" + random_id();
+    DRUPE_ASSIGN(scratch.dir, make_dir_at(dir(), scratch.path));
+    auto lock = try_lock(scratch.dir.get(), kScratchLock);
+    if (!lock && lock.error().code == ErrorCode::kNotFound) continue;
+    if (!lock) return std::unexpected(std::move(lock).error());
+    struct stat now{};
+    // Locked, but perhaps after the sweep had begun to remove it.
+    if (!lock->valid() || ::fstat(scratch.dir.get(), &now) != 0 || now.st_nlink == 0) continue;
+    scratch.lock = std::move(*lock);
+    return scratch;
+  }
+  return fail(ErrorCode::kBusy, "No directory for new files could be kept in " + path(), "Try again.");
 }
 
 Result<std::string> Home::set_aside(const std::string& path) const {
@@ -187,9 +196,12 @@ std::uint32_t Home::sweep_scratch() const {
     struct stat lock_found{};
     const bool has_lock = ::fstatat(dir(), lock_path.c_str(), &lock_found, AT_SYMLINK_NOFOLLOW) == 0;
     const bool gone = name.starts_with("gone-");
+    UniqueFd own;
     if (has_lock) {
-      const auto held = is_locked(dir(), lock_path);
-      if (!held || *held) continue;
+      // Its own, and not only looked at: whoever is about to lock it then knows that it goes.
+      auto lock = try_lock(dir(), lock_path);
+      if (!lock || !lock->valid()) continue;
+      own = std::move(*lock);
     } else if (!gone && ::time(nullptr) - found.st_mtime < kUnlockedScratchAge) {
       continue;
     }

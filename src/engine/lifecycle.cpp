@@ -14,6 +14,8 @@
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
 #include "engine/names.h"
+#include "engine/sandbox_files.h"
+#include "shim/client.h"
 
 namespace drupe {
 namespace {
@@ -36,9 +38,11 @@ std::string called(const SandboxRecord& record) {
 /// nobody.
 pid_t listener_of(int dir) {
   const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto place = open_socket_file(dir);
+  if (!place) return 0;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = proc_fd_path(dir) + "/" + kSocketFile;
+  const std::string path = proc_fd_path(place->get());
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return 0;
@@ -147,7 +151,13 @@ Status EngineImpl::stop(const std::string& id, int signal, std::chrono::millisec
        stopped.error().code == ErrorCode::kVmLost))
     stopped = {};
   DRUPE_TRY(stopped);
-  if (const auto dir = home_.open_sandbox(id)) static_cast<void>(wait_for_lock(dir->get(), kDeathWait));
+  if (const auto dir = home_.open_sandbox(id)) {
+    // A connection that breaks is no proof of an end.
+    if (auto ended = wait_for_lock(dir->get(), kDeathWait);
+        !ended && ended.error().code != ErrorCode::kNotFound)
+      return fail(ErrorCode::kBusy, "The sandbox " + called(info.record) + " has not ended",
+                  "Try again, or end it with drupe rm -f " + called(info.record) + ".");
+  }
   release_promise(home_, id, info.record.shape.memory_mib);
   if (info.record.auto_remove) static_cast<void>(mend_sandbox(home_, id));
   return {};
@@ -177,7 +187,7 @@ Status EngineImpl::remove(const std::string& id, bool force) {
   reap_children();
   auto dir = home_.open_sandbox(id);
   if (!dir) return std::unexpected(std::move(dir).error());
-  const auto record = read_record(dir->get());
+  const auto record = read_own_record(dir->get(), id);
   if (!force && !owned_.contains(id)) {
     DRUPE_ASSIGN(const bool alive, is_locked(dir->get(), kLockFile));
     if (alive && record && record->state == SandboxState::kRunning)
@@ -194,7 +204,7 @@ Status EngineImpl::remove(const std::string& id, bool force) {
     DRUPE_ASSIGN(const UniqueFd names, home_.lock());
     DRUPE_ASSIGN(gone, home_.set_aside(Home::sandbox(id)));
     failpoint("engine.remove.set_aside");
-    const auto latest = read_record(dir->get());
+    const auto latest = read_own_record(dir->get(), id);
     if (const auto& known = latest ? latest : record) {
       drop_name(home_, known->name, id);
       release_promise(home_, id, known->shape.memory_mib);
@@ -250,9 +260,13 @@ Result<SandboxInfo> EngineImpl::wait(const std::string& id) {
       continue;
     }
     const auto client = connect_running(id);
-    if (!client) continue;
-    const auto reply = (*client)->call(static_cast<std::uint16_t>(ShimRequest::kWait), {}, Deadline::max());
-    if (!reply) continue;
+    const auto reply =
+        client ? (*client)->call(static_cast<std::uint16_t>(ShimRequest::kWait), {}, Deadline::max())
+               : Result<std::string>(std::unexpected(client.error()));
+    if (!reply) {
+      std::this_thread::sleep_for(kWaitPoll);  // It ends at this moment, or takes no more clients.
+      continue;
+    }
     DRUPE_ASSIGN(const WaitReply ended, WaitReply::decode(as_bytes(*reply)));
     DRUPE_ASSIGN(SandboxRecord record, decode_record(ended.record_json));
     return SandboxInfo{std::move(record), false};

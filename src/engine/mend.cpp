@@ -33,7 +33,7 @@ Result<MendResult> mend_now(const Home& home, int dir, const std::string& id) {
   MendResult result;
   DRUPE_ASSIGN(const UniqueFd lock, try_lock(dir, kLockFile));
   result.alive = !lock.valid();
-  auto record = read_record(dir);
+  auto record = read_own_record(dir, id);
   if (!record) return std::unexpected(std::move(record).error());
   result.record = std::move(*record);
   if (result.alive) return result;  // another process mends or starts it
@@ -82,7 +82,7 @@ Result<MendResult> mend_sandbox(const Home& home, const std::string& id) {
   DRUPE_ASSIGN(const UniqueFd dir, home.open_sandbox(id));
   MendResult result;
   DRUPE_ASSIGN(result.alive, is_locked(dir.get(), kLockFile));
-  auto record = read_record(dir.get());
+  auto record = read_own_record(dir.get(), id);
   if (!record) {
     if (record.error().code == ErrorCode::kNotFound)
       return fail(ErrorCode::kNotFound, "There is no sandbox " + id, "drupe ps lists all sandboxes.");

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/ids.h"
+#include "engine/sandbox_files.h"
 #include "shim/record.h"
 
 namespace drupe {
@@ -76,8 +77,10 @@ Result<std::optional<std::string>> lookup_name(const Home& home, const std::stri
   if (id.empty()) return std::nullopt;
   const auto dir = open_at(home.dir(), Home::sandbox(id), O_DIRECTORY | O_RDONLY | O_NOFOLLOW);
   if (!dir) return std::nullopt;
-  const auto record = read_record(dir->get());
-  // A record that cannot be read keeps its name: its sandbox can still be named in order to be removed.
+  const auto record = read_own_record(dir->get(), id);
+  // A directory gets its place with its record and loses it last: without one it is being removed. A record
+  // that cannot be read keeps its name: its sandbox can still be named in order to be removed.
+  if (!record && record.error().code == ErrorCode::kNotFound) return std::nullopt;
   if (record && (record->name != name || is_going(*record))) return std::nullopt;
   return id;
 }

@@ -83,6 +83,8 @@ TEST_F(NamesTest, OneThatRemovesItselfHoldsItsNameNoLonger) {
   record.auto_remove = true;
   write(record);
   EXPECT_FALSE(*lookup_name(home(), "web"));
+  ASSERT_EQ(::unlinkat(home().dir(), (Home::sandbox(record.id) + "/" + kRecordFile).c_str(), 0), 0);
+  EXPECT_FALSE(*lookup_name(home(), "web"));
   EXPECT_TRUE(take_name(home(), "web", "0123456789ab"));
 }
 

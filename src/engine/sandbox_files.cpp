@@ -63,6 +63,14 @@ Status link_base(const Home& home, const BaseManifest& manifest, int dir, Sandbo
   return {};
 }
 
+Result<SandboxRecord> read_own_record(int dir, const std::string& id) {
+  DRUPE_ASSIGN(SandboxRecord record, read_record(dir));
+  if (record.id != id)
+    return fail(ErrorCode::kIntegrity, "The record of sandbox " + id + " names another sandbox",
+                "drupe rm -f " + id + " removes it.");
+  return record;
+}
+
 void add_disk_node(SandboxRecord& record) {
   record.disk_chain.push_back("disk-" + std::to_string(record.next_file++) + ".qcow2");
 }

@@ -17,6 +17,9 @@ inline constexpr const char* kImageFile = "image.ext4";
 Status link_base(const Home& home, const BaseManifest& manifest, int dir, SandboxRecord& record);
 /// Links the kernel and initramfs of `assets` into `dir`, replacing older ones.
 Status link_kernel(const Home& home, const std::string& kernel_directory, int dir);
+/// The record in the directory of the sandbox `id`. One that names another sandbox is kIntegrity: its shim
+/// can write it, and paths are made from ids.
+Result<SandboxRecord> read_own_record(int dir, const std::string& id);
 /// Puts the name of a new writable node on the disk chain; the shim makes it.
 void add_disk_node(SandboxRecord& record);
 /// Names of all files `record` needs, kernel included.

@@ -37,13 +37,13 @@ Result<EngineImpl::Held> EngineImpl::hold(const std::string& id) {
   if (const auto own = owned_.find(id); own != owned_.end()) {
     held.lock = std::move(own->second);
     owned_.erase(own);
-    DRUPE_ASSIGN(held.record, read_record(held.dir.get()));
+    DRUPE_ASSIGN(held.record, read_own_record(held.dir.get(), id));
     return held;
   }
   const Deadline deadline = Clock::now() + kHoldWait;
   while (true) {
     DRUPE_ASSIGN(held.lock, try_lock(held.dir.get(), kLockFile));
-    DRUPE_ASSIGN(held.record, read_record(held.dir.get()));
+    DRUPE_ASSIGN(held.record, read_own_record(held.dir.get(), id));
     if (held.lock.valid()) break;
     if (held.record.state == SandboxState::kRunning) return runs_already(held.record);
     if (Clock::now() >= deadline)

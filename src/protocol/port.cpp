@@ -16,7 +16,7 @@ constexpr std::size_t kReadSize = 65536;
 // Reads in one turn, so that one busy port does not starve the others.
 constexpr int kReadsPerTurn = 4;
 // A buffer that grew beyond this is given back when it is empty.
-constexpr std::size_t kKeptCapacity = 512 * 1024;
+constexpr std::size_t kKeptCapacity = std::size_t{512} * 1024;
 
 }  // namespace
 

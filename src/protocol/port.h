@@ -26,8 +26,9 @@ namespace drupe {
 class Port {
  public:
   struct Options {
-    std::size_t high_water = 256 * 1024;   ///< has_room() is false from here on.
-    std::size_t limit = 16 * 1024 * 1024;  ///< A peer that does not read for so long is given up.
+    std::size_t high_water = std::size_t{256} * 1024;  ///< has_room() is false from here on.
+    std::size_t limit =
+        std::size_t{16} * 1024 * 1024;  ///< A peer that does not read for so long is given up.
     /// True for sockets. A virtio port hangs up while the host's end is closed and comes back.
     bool hangup_is_end = true;
   };

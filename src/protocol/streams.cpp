@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kMaxExecId = 64;
 // More than the kernel takes in one execve() of 4 MiB; keeps a hostile message from becoming many small
 // allocations.
-constexpr std::size_t kMaxStrings = 128 * 1024;
+constexpr std::size_t kMaxStrings = std::size_t{128} * 1024;
 constexpr std::size_t kMaxLimits = 64;
 constexpr std::size_t kOpenHead = sizeof(std::uint32_t);
 

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <map>
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "base/files.h"
@@ -260,11 +262,24 @@ class Client final : public ShimClient {
 
 }  // namespace
 
+Result<UniqueFd> open_socket_file(int sandbox_dir) {
+  auto file = open_at(sandbox_dir, kSocketFile, O_PATH | O_NOFOLLOW);
+  struct stat info{};
+  if (file && (::fstat(file->get(), &info) != 0 || !S_ISSOCK(info.st_mode)))
+    return fail(ErrorCode::kIntegrity, "The sandbox's socket is something else",
+                "Remove the sandbox with `drupe rm -f`.");
+  return file;
+}
+
 Result<std::unique_ptr<ShimClient>> ShimClient::connect(EventLoop& loop, int sandbox_dir) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return fail_sys("Creating a socket failed", errno);
-  // Through the directory's descriptor the path stays short, whatever the home's path is.
-  const std::string path = proc_fd_path(sandbox_dir) + "/" + kSocketFile;
+  const auto place = open_socket_file(sandbox_dir);
+  if (!place && place.error().code == ErrorCode::kNotFound)
+    return fail(ErrorCode::kInvalidState, "The sandbox is not running", "Start it with `drupe start`.");
+  if (!place) return std::unexpected(place.error());
+  // Through a descriptor the path stays short, whatever the home's path is.
+  const std::string path = proc_fd_path(place->get());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);

@@ -27,6 +27,9 @@ struct StreamHandler {
   std::function<void()> on_writable;
 };
 
+/// The socket file of a sandbox (O_PATH), which is one and no link: the shim can put something else there.
+Result<UniqueFd> open_socket_file(int sandbox_dir);
+
 class ShimClient {
  public:
   virtual ~ShimClient() = default;

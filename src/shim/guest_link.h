@@ -67,6 +67,9 @@ class GuestLink {
   /// Bytes of stdin that the guest takes now.
   [[nodiscard]] std::size_t may_send(std::uint32_t id) const;
   [[nodiscard]] std::size_t streams() const { return streams_.size(); }
+  /// The stream object goes: frames for it are passed over from now on.
+  void forget(std::uint32_t id) { streams_.erase(id); }
+  void forget_streams() { streams_.clear(); }
 
   /// Barrier and kFreeze: afterwards user work and file systems stand still and nothing is in flight. From
   /// its beginning on everything sent is held back until handshake() with the same epoch, or until this call

@@ -148,10 +148,18 @@ Result<std::uint64_t> disk_node_bytes(int fd, DiskFormat format) {
   if (::fstat(fd, &info) != 0) return fail_sys("Looking at a disk file failed", errno);
   if (format == DiskFormat::kRaw) return static_cast<std::uint64_t>(info.st_size);
   // QCOW2 header: the size is a big-endian 64-bit number at offset 24 (docs/interop/qcow2 of QEMU).
-  std::array<std::uint8_t, 32> head{};
+  std::array<std::uint8_t, 80> head{};
   if (::pread(fd, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()) || head[0] != 'Q' ||
       head[1] != 'F' || head[2] != 'I')
     return fail(ErrorCode::kIntegrity, "A disk file of the sandbox is not a qcow2 file");
+  // A hypervisor can write to its own node's header, and those of its forks read it. Known incompatible
+  // features: 0, left open, and 4, extended L2 entries; others would make them open more files. Nor is
+  // anything here encrypted.
+  const auto zero = [](std::uint8_t byte) { return byte == 0; };
+  if (!std::all_of(head.begin() + 32, head.begin() + 36, zero) ||
+      !std::all_of(head.begin() + 72, head.begin() + 79, zero) || (head[79] & ~0x11U) != 0)
+    return fail(ErrorCode::kIntegrity,
+                "A disk file of the sandbox asks for features that Drupe does not use");
   std::uint64_t bytes = 0;
   for (std::size_t i = 24; i < 32; ++i) bytes = bytes << 8 | head[i];
   return bytes;

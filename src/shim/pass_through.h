@@ -11,10 +11,14 @@ namespace drupe {
 
 class PassThrough final : public ClientSideStream, public GuestStream {
  public:
-  /// `link` outlives the stream or has been told by on_client_gone().
+  /// `link` outlives the stream.
   static Result<std::unique_ptr<ClientSideStream>> open(GuestLink& link, const ClientStreamRef& client,
                                                         const OpenRequest& request);
   PassThrough(GuestLink& link, const ClientStreamRef& client) : link_(link), client_(client) {}
+  // A guest that does not stand still, or the hypervisor, may send more for the stream at any time.
+  ~PassThrough() override { link_.forget(id_); }
+  PassThrough(const PassThrough&) = delete;
+  PassThrough& operator=(const PassThrough&) = delete;
 
   Status on_client_frame(const Frame& frame) override;
   void on_client_gone(std::string_view reason) override;

@@ -4,6 +4,8 @@
 #include <array>
 #include <limits>
 
+#include <fcntl.h>
+
 #include "base/files.h"
 #include "shim/record_json.h"
 
@@ -330,7 +332,8 @@ Result<SandboxRecord> decode_record(std::string_view text) {
 }
 
 Result<SandboxRecord> read_record(int sandbox_dir) {
-  DRUPE_ASSIGN(const std::string text, read_file(sandbox_dir, kRecordFile, kMaxRecordSize));
+  DRUPE_ASSIGN(const UniqueFd file, open_at(sandbox_dir, kRecordFile, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+  DRUPE_ASSIGN(const std::string text, read_all(file.get(), kMaxRecordSize));
   return decode_record(text);
 }
 

@@ -251,6 +251,9 @@ void Sandbox::watch_owner(int pid) {
   if (owner_pidfd_.valid()) loop_.unwatch(owner_pidfd_.get());
   owner_pidfd_ = pid > 0 ? pidfd_open(pid) : UniqueFd();
   const auto gone = [this] {
+    // Nobody lists or stops the making of a base snapshot. The machine ends with this process, and what it
+    // has written is swept.
+    if (spec_.mode == LaunchMode::kMakeBase) ::_exit(1);
     request_end({EndCause::kOwnerGone, "The process that made it has ended", EndHow::kKill, 0, 0});
   };
   // At the start the owner is the parent; when it is not, it ended before and its number may be another's by

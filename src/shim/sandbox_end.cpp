@@ -158,6 +158,8 @@ void Sandbox::settle_cause(EndPlan& plan) {
 
 void Sandbox::part_from_clients(const Error& error) {
   hub_.stop_listening();
+  // The machine may still run, or be made to send: nothing of it reaches a stream, or the record, any more.
+  if (link_) link_->forget_streams();
   if (main_) main_->guest_gone(error);
   hub_.reset_all(error);
   for (const auto& stopper : std::exchange(stoppers_, {})) stopper(std::string());
