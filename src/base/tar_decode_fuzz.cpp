@@ -5,7 +5,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
-  const std::size_t step = 1 + (data[0] | data[1] << 8) % 2000;
+  const std::size_t step = 1 + (data[0] | std::size_t{data[1]} << 8) % 2000;
   drupe::ByteView rest(data + 2, size - 2);
   std::uint64_t file_size = 0;
   bool open = false;

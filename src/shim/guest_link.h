@@ -98,7 +98,10 @@ class GuestLink {
     std::uint32_t may_send = kInitialCredit;
     std::array<std::uint32_t, kChannels> granted{kInitialCredit, kInitialCredit, kInitialCredit};
   };
+  // Their constructors are written out because clang takes a class with initializers for unconstructible
+  // inside of the class around it.
   struct Freeze {
+    Freeze() {}
     std::uint32_t barrier = 0;
     bool barrier_came = false;
     bool abandoned = false;
@@ -107,6 +110,7 @@ class GuestLink {
 
   /// Ports that have not proved yet that the guest is behind them.
   struct Trial {
+    Trial() {}
     std::uint64_t serial = 0;
     std::unique_ptr<Port> control, bulk;
     std::optional<Error> broken;
