@@ -126,9 +126,13 @@ class Machine {
   /// fsynced. The machine stays stopped and usable. The hypervisor process never holds either descriptor.
   virtual Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form,
                                    Deadline deadline) = 0;
-  /// Copies all overlay nodes above the image (the bottom node) into the top one and drops them; returns at
-  /// once, `done` is called from the loop.
+  /// Copies all overlay nodes above the image (the bottom node) into the top one. Waits until the copying has
+  /// begun, not for its end: `done` is called once, from the loop, when it has ended; not after the machine's
+  /// destruction. It must not wait. The nodes stay until drop_flattened().
   virtual void flatten_disk(std::function<void(Status)> done) = 0;
+  /// Drops the nodes that flatten_disk() has copied, after it has succeeded; otherwise, and when it is called
+  /// again, there is nothing to do. A node that cannot be dropped stays, unused.
+  virtual Status drop_flattened(Deadline deadline) = 0;
   /// Grows the disk the guest sees.
   virtual Status grow_disk(std::uint64_t bytes, Deadline deadline) = 0;
   virtual Status set_link(bool up, Deadline deadline) = 0;

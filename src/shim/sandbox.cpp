@@ -20,6 +20,7 @@ constexpr std::uint32_t kStopGraceMs = 10'000;
 // Missing measures from which on the confinement counts as weak rather than partial.
 constexpr std::size_t kWeakFrom = 3;
 
+constexpr std::chrono::seconds kIdleWait{600};
 constexpr std::size_t kKeptConsole = 16 * 1024;
 
 UniqueFd pidfd_open(int pid) {
@@ -105,10 +106,16 @@ Status Sandbox::start() {
   if (main_ && main_->waiting() && !spec_.start_main_on_attach) start_main();
   arm_lifetime();
   touch();
-  loop_.defer([this] {
-    if (end_plan_ && !ending_) return finish();  // The owner or the machine went during the start.
-    flatten_if_long();
+  loop_.defer([this, alive = alive_] {
+    // The owner or the machine went during the start.
+    if (*alive && end_plan_ && !ending_ && !operation_running_) finish();
   });
+  if (record_.disk_chain.size() > kLongDiskChain)
+    run_operation([](const Result<std::string>&) {},
+                  [this] {
+                    flatten_if_long();
+                    return std::string();
+                  });
   return {};
 }
 
@@ -298,7 +305,11 @@ void Sandbox::touch() {
       log(LogLevel::kWarning, "Pausing the idle sandbox failed: " + result.error().message);
       touch();
     };
-    run_operation(done, [this] { return pause(); });
+    run_operation(done, [this]() -> Result<std::string> {
+      DRUPE_TRY(wait_for_flattening(Clock::now() + kIdleWait));
+      if (hub_.streams() != 0) return fail(ErrorCode::kInvalidState, "It is in use again");
+      return pause();
+    });
   });
 }
 

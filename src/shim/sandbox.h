@@ -112,8 +112,12 @@ class Sandbox {
   Result<std::string> update(ByteView body);
   Result<std::string> claim(ByteView body);
   Result<std::string> grow_disk(ByteView body);
+  /// It has ended, and if it removes itself, its record on disk says so already: nothing may be written over
+  /// it.
+  [[nodiscard]] bool removes_itself_now() const { return end_plan_ && record_.auto_remove; }
   void run_operation(ReplyFn reply, std::function<Result<std::string>()> run);
   void next_operation();
+  void refuse_operations();
 
   // sandbox_save.cpp
   Result<std::string> pause();
@@ -123,8 +127,10 @@ class Sandbox {
   Status make_base();
   void exercise();
   SaveNames next_names();
+  /// Only in operations, as is everything that waits for the machine.
   void flatten_if_long();
-  Status wait_for_flatten();
+  void finish_flattening();
+  Status wait_for_flattening(Deadline deadline);
 
   EventLoop& loop_;
   Hypervisor& hypervisor_;
@@ -146,7 +152,8 @@ class Sandbox {
   UniqueFd owner_pidfd_;
   std::deque<Operation> operations_;
   bool operation_running_ = false;
-  bool flattening_ = false;
+  bool flattening_ = false;          ///< Until its nodes are gone, too.
+  std::optional<Status> flattened_;  ///< The copying has ended; the nodes are still to be dropped.
   std::optional<EndPlan> end_plan_;
   bool ending_ = false, kill_now_ = false, over_ = false;
   std::vector<ReplyFn> waiters_, stoppers_;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::chrono::seconds kClaimDeadline{20};
 constexpr std::chrono::seconds kGrowDeadline{60};
+constexpr std::chrono::seconds kFlattenWait{600};
 
 bool client_may(RequestKind kind) {
   switch (kind) {
@@ -166,10 +167,11 @@ Result<std::string> Sandbox::grow_disk(ByteView body) {
   if (!reader.done() || bytes % (1024 * 1024) != 0)
     return fail(ErrorCode::kInvalidArgument, "The new disk size is not a whole number of MiB");
   if (bytes < record_.disk_bytes) return fail(ErrorCode::kInvalidArgument, "A disk can grow but not shrink");
-  DRUPE_TRY(wait_for_flatten());
+  DRUPE_TRY(wait_for_flattening(Clock::now() + kFlattenWait));
   const Deadline deadline = Clock::now() + kGrowDeadline;
   DRUPE_TRY(machine_->grow_disk(bytes, deadline));
   record_.disk_bytes = bytes;
+  if (removes_itself_now()) return fail(ErrorCode::kInvalidState, "The sandbox is ending");
   DRUPE_TRY(write_record(host_.dir, record_));
   DRUPE_TRY(link_->call(RequestKind::kGrowRoot, ByteWriter().number(bytes).bytes(), deadline));
   return std::string();
@@ -186,8 +188,14 @@ void Sandbox::run_operation(ReplyFn reply, std::function<Result<std::string>()> 
   });
 }
 
+void Sandbox::refuse_operations() {
+  for (auto& refused : std::exchange(operations_, {}))
+    refused.reply(fail(ErrorCode::kInvalidState, "The sandbox is ending"));
+}
+
 void Sandbox::next_operation() {
   if (operation_running_ || ending_ || over_ || operations_.empty()) return;
+  if (end_plan_) return refuse_operations();  // The end is on its way.
   Operation operation = std::move(operations_.front());
   operations_.pop_front();
   operation_running_ = true;
@@ -196,7 +204,10 @@ void Sandbox::next_operation() {
   if (!result) log(LogLevel::kInfo, "An operation failed: " + result.error().message);
   operation.reply(std::move(result));
   if (over_ || ending_) return;
-  if (end_plan_) return finish();
+  if (end_plan_) {
+    refuse_operations();
+    return finish();
+  }
   loop_.defer([this, alive = alive_] {
     if (*alive) next_operation();
   });

@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kPauseDeadline{60};
 constexpr std::chrono::seconds kBaseDeadline{120};
 // For a machine to load what was saved and to answer; the guest's work stands still meanwhile.
 constexpr std::chrono::seconds kTakeOver{10};
-constexpr std::chrono::seconds kFlattenWait{600};
+constexpr std::chrono::seconds kDropNodes{30};
 constexpr std::chrono::milliseconds kAnswerTaken{100};
 constexpr std::uint64_t kExerciseTimeoutMs = 60'000;
 
@@ -61,6 +61,8 @@ SaveNames Sandbox::next_names() {
 // -------------------------------------------------------------------------------------------------------------
 
 Result<std::string> Sandbox::pause() {
+  // The copying would write to the saved node after the guest has stopped, and be cut short by the end.
+  DRUPE_TRY(wait_for_flattening(Clock::now() + kPauseDeadline));
   const Deadline deadline = Clock::now() + kPauseDeadline;
   auto saver = std::make_shared<Saver>(loop_, *machine_, *link_, host_.dir, next_names());
   hub_.pause_reading(true);
@@ -131,7 +133,7 @@ void Sandbox::after_pause(Saver& saver) {
 Result<std::string> Sandbox::snapshot(ByteView body) {
   DRUPE_ASSIGN(const SnapshotRequest request, SnapshotRequest::decode(body));
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(request.deadline_ms);
-  DRUPE_TRY(wait_for_flatten());
+  DRUPE_TRY(wait_for_flattening(deadline));
   Saver saver(loop_, *machine_, *link_, host_.dir, next_names());
   Replacement next(loop_, hypervisor_, host_.dir);
   saver.begin_sync();
@@ -161,10 +163,15 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
 // the old one: so the record matches the disk at every moment, whichever machine goes on. The saved one is
 // ended only when the agent has answered in the new one; until then it can go on as if nothing had been.
 Status Sandbox::go_on_in(Replacement& next, const SavedState& saved, Saver& saver, Deadline deadline) {
-  record_.disk_chain.push_back(next.node());
-  auto done = write_record(host_.dir, record_);
-  pass_failpoint("shim.snapshot.recorded");
-  if (done && end_plan_) done = fail(ErrorCode::kInvalidState, "The sandbox is ending");
+  const bool ending = end_plan_.has_value();
+  Status done;
+  if (ending) {
+    done = fail(ErrorCode::kInvalidState, "The sandbox is ending");
+  } else {
+    record_.disk_chain.push_back(next.node());
+    done = write_record(host_.dir, record_);
+    pass_failpoint("shim.snapshot.recorded");
+  }
   if (done) done = next.restore(saved, *link_, std::min(deadline, Clock::now() + kTakeOver));
   const auto repair = [this](Deadline limit) {
     return send_identity(*link_, record_, /*new_identity=*/false, limit);
@@ -182,8 +189,11 @@ Status Sandbox::go_on_in(Replacement& next, const SavedState& saved, Saver& save
   }
   // Its kernel may have written to its node already, which the saved machine knows nothing of.
   next.kill();
-  record_.disk_chain.pop_back();
-  auto reverted = write_record(host_.dir, record_);
+  Status reverted;
+  if (!ending) {
+    record_.disk_chain.pop_back();
+    if (!removes_itself_now()) reverted = write_record(host_.dir, record_);
+  }
   if (!reverted) {
     record_.disk_chain.push_back(next.node());
     log(LogLevel::kError, "The record cannot be put back: " + reverted.error().message);
@@ -200,28 +210,47 @@ Status Sandbox::go_on_in(Replacement& next, const SavedState& saved, Saver& save
 // --------------------------------------------------------------------------------------------------------
 
 void Sandbox::flatten_if_long() {
-  if (flattening_ || ending_ || over_ || !machine_ || record_.disk_chain.size() <= kLongDiskChain) return;
+  if (flattening_ || end_plan_ || !machine_ || record_.disk_chain.size() <= kLongDiskChain) return;
   flattening_ = true;
-  machine_->flatten_disk([this, alive = alive_, chain = record_.disk_chain](const Status& done) {
+  flattened_.reset();
+  machine_->flatten_disk([this, alive = alive_](Status done) {
     if (!*alive) return;
-    flattening_ = false;
-    if (!done) return log(LogLevel::kWarning, "Flattening the disk failed: " + done.error().message);
-    if (over_ || record_.disk_chain != chain) return;
-    SandboxRecord flat = record_;
-    flat.disk_chain = {chain.front(), chain.back()};
-    // Until the record is replaced the long chain is as true as the short one: the top node has everything.
-    if (auto written = write_record(host_.dir, flat); !written)
-      return log(LogLevel::kWarning, written.error().message);
-    record_ = std::move(flat);
-    for (std::size_t i = 1; i + 1 < chain.size(); ++i) ::unlinkat(host_.dir, chain[i].c_str(), 0);
+    flattened_ = std::move(done);
+    // What is left waits for the machine, so it must not run above or below anything else that does.
+    run_operation([](const Result<std::string>&) {},
+                  [this] {
+                    finish_flattening();
+                    return std::string();
+                  });
   });
 }
 
-Status Sandbox::wait_for_flatten() {
-  DRUPE_ASSIGN(const bool done, loop_.run_until([this] { return !flattening_ || link_->broken(); },
-                                                Clock::now() + kFlattenWait));
+void Sandbox::finish_flattening() {
+  if (!flattened_) return;  // Whoever waited for it has done so.
+  Status done = std::move(*std::exchange(flattened_, std::nullopt));
+  if (done) done = machine_->drop_flattened(Clock::now() + kDropNodes);
+  flattening_ = false;
+  if (!done) return log(LogLevel::kWarning, "Flattening the disk failed: " + done.error().message);
+  // Until the record is replaced the long chain is as true as the short one: the top node has everything.
+  if (removes_itself_now()) return;
+  const auto chain = record_.disk_chain;
+  SandboxRecord flat = record_;
+  flat.disk_chain = {chain.front(), chain.back()};
+  if (auto written = write_record(host_.dir, flat); !written)
+    return log(LogLevel::kWarning, written.error().message);
+  record_ = std::move(flat);
+  for (std::size_t i = 1; i + 1 < chain.size(); ++i) ::unlinkat(host_.dir, chain[i].c_str(), 0);
+}
+
+// An end is not delayed by it: the long chain stays, for the next start to flatten.
+Status Sandbox::wait_for_flattening(Deadline deadline) {
+  if (!flattening_) return {};
+  DRUPE_ASSIGN(const bool done,
+               loop_.run_until([this] { return flattened_ || end_plan_ || link_->broken(); }, deadline));
+  if (end_plan_ || link_->broken()) return fail(ErrorCode::kInvalidState, "The sandbox is ending");
   if (!done)
     return fail(ErrorCode::kBusy, "The sandbox's disk is being put in order", "Try again in a minute.");
+  finish_flattening();
   return {};
 }
 

@@ -21,6 +21,31 @@ class Life : public SandboxFixture {
   }
 };
 
+// Of a chain that is too long; the copying has begun when a test begins.
+class Flattening : public Life {
+ protected:
+  void SetUp() override {
+    Life::SetUp();
+    record_.disk_chain = {"image.ext4"};
+    for (int i = 10; i < 19; ++i) {
+      record_.disk_chain.push_back("disk-" + std::to_string(i) + ".qcow2");
+      const auto node = open_at(dir_.get(), record_.disk_chain.back(), O_RDWR | O_CREAT);
+      ASSERT_TRUE(write_empty_qcow2(node->get(), 1 << 30));
+    }
+    start();
+    ASSERT_TRUE(wait([&] { return world_.flattened != nullptr; }));
+  }
+  void ask(ShimRequest kind, bool& answered, bool succeeds, std::string_view body = {}) {
+    client_->request(static_cast<std::uint16_t>(kind), body,
+                     [&answered, succeeds](const Result<std::string>& r) {
+                       EXPECT_EQ(r.has_value(), succeeds) << (r ? "" : r.error().message);
+                       answered = true;
+                     });
+  }
+  static constexpr std::chrono::milliseconds kMeanwhile{50};
+  bool paused_ = false;
+};
+
 TEST_F(Life, ABootSetsTheGuestUpBeforeTheRecordSaysRunning) {
   record_.image_env = {"A=b"};
   record_.disk_bytes = 2U << 30;
@@ -378,25 +403,130 @@ TEST_F(Life, AMachineLostDuringASaveEndsTheSandbox) {
   EXPECT_EQ(on_disk().state, SandboxState::kExited);
 }
 
-TEST_F(Life, ALongChainIsFlattenedAndItsNodesGo) {
-  record_.disk_chain = {"image.ext4"};
-  for (int i = 10; i < 19; ++i) {
-    record_.disk_chain.push_back("disk-" + std::to_string(i) + ".qcow2");
-    const auto node = open_at(dir_.get(), record_.disk_chain.back(), O_RDWR | O_CREAT);
-    ASSERT_TRUE(write_empty_qcow2(node->get(), 1 << 30));
-  }
-  start();
-  ASSERT_TRUE(wait([&] { return world_.flattened != nullptr; }));
+TEST_F(Flattening, ALongChainIsFlattenedAndItsNodesGo) {
   // The old top has subclusters, into which the hypervisor cannot flatten: a new one is above it.
   EXPECT_EQ(on_disk().disk_chain.size(), 11U);
   const std::string top = on_disk().disk_chain.back();
   EXPECT_NE(top, "disk-18.qcow2");
   EXPECT_EQ(read_file(dir_.get(), top, 1 << 20).value().at(79), '\0');
   world_.flattened({});
+  ASSERT_TRUE(wait([&] { return on_disk().disk_chain.size() == 2; }));
   EXPECT_THAT(on_disk().disk_chain, ElementsAre("image.ext4", top));
   EXPECT_FALSE(has("disk-10.qcow2"));
   EXPECT_FALSE(has("disk-18.qcow2"));
   EXPECT_TRUE(has(top.c_str()));
+}
+
+TEST_F(Flattening, AStopRightAfterTheCopyingWaitsForTheNodes) {
+  bool answered = false;
+  world_.on_drop = [&] {
+    StopRequest discard;
+    discard.discard = true;
+    ask(ShimRequest::kStop, answered, true, discard.encode());
+  };
+  world_.flattened({});
+  serve();
+  ASSERT_TRUE(wait([&] { return answered; }));
+  EXPECT_THAT(world_.calls, ElementsAre("flatten", "drop", "kill"));
+  EXPECT_EQ(on_disk().state, SandboxState::kExited);
+  EXPECT_EQ(on_disk().disk_chain.size(), 2U);
+}
+
+TEST_F(Flattening, AStopDoesNotWaitForTheCopying) {
+  power_off_when_asked();
+  bool answered = false;
+  ask(ShimRequest::kStop, answered, true, StopRequest{}.encode());
+  serve();
+  ASSERT_TRUE(wait([&] { return answered; }));
+  EXPECT_EQ(on_disk().disk_chain.size(), 11U);
+  // What the machine may still say finds nobody.
+  world_.flattened({});
+  settle();
+  EXPECT_THAT(world_.calls, ElementsAre("flatten"));
+  EXPECT_EQ(on_disk().disk_chain.size(), 11U);
+}
+
+TEST_F(Flattening, SavesWaitForTheCopyingAndDropTheNodesThemselves) {
+  bool answered = false;
+  ask(ShimRequest::kSnapshot, answered, true, SnapshotRequest{}.encode());
+  // From the loop: while an operation waits, it runs above this test.
+  loop_->after(kMeanwhile, [&] {
+    EXPECT_FALSE(answered);
+    EXPECT_THAT(world_.calls, ElementsAre("flatten"));
+    world_.flattened({});
+  });
+  ASSERT_TRUE(wait([&] { return answered; }));
+  EXPECT_THAT(world_.calls, ElementsAre("flatten", "drop", "prepare", "stop", "save", "restore", "kill"));
+  EXPECT_EQ(world_.disk_nodes, 3U);
+  settle();
+  EXPECT_EQ(on_disk().disk_chain.size(), 3U);
+}
+
+TEST_F(Flattening, APauseInTheSameMomentSavesTheShortChain) {
+  world_.on_drop = [this] { ask(ShimRequest::kPause, paused_, true); };
+  world_.flattened({});
+  serve();
+  ASSERT_TRUE(wait([&] { return paused_; }));
+  EXPECT_THAT(world_.calls, ElementsAre("flatten", "drop", "stop", "save", "kill"));
+  EXPECT_EQ(on_disk().state, SandboxState::kPaused);
+  EXPECT_EQ(on_disk().disk_chain.size(), 2U);
+}
+
+TEST_F(Flattening, AnEndDoesNotWaitForASaveThatWaits) {
+  power_off_when_asked();
+  int refused = 0;
+  for (const auto kind : {ShimRequest::kSnapshot, ShimRequest::kPause})
+    client_->request(static_cast<std::uint16_t>(kind),
+                     kind == ShimRequest::kPause ? std::string() : SnapshotRequest{}.encode(),
+                     [&refused](const Result<std::string>& r) {
+                       ASSERT_FALSE(r);
+                       EXPECT_EQ(r.error().code, ErrorCode::kInvalidState);
+                       ++refused;
+                     });
+  bool answered = false;
+  const auto begun = Clock::now();
+  loop_->after(kMeanwhile, [&] { ask(ShimRequest::kStop, answered, true, StopRequest{}.encode()); });
+  serve();
+  ASSERT_TRUE(wait([&] { return answered && refused == 2; }));
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(5));
+  EXPECT_THAT(world_.calls, ElementsAre("flatten"));
+  EXPECT_EQ(on_disk().state, SandboxState::kExited);
+  EXPECT_EQ(on_disk().disk_chain.size(), 11U);
+}
+
+TEST_F(Flattening, OneThatFailsLeavesTheLongChain) {
+  bool answered = false;
+  ask(ShimRequest::kGrowDisk, answered, true, ByteWriter().number(std::uint64_t{1} << 30).bytes());
+  loop_->after(kMeanwhile, [&] {
+    EXPECT_FALSE(answered);
+    world_.flattened(fail(ErrorCode::kHost, "out of space"));
+  });
+  ASSERT_TRUE(wait([&] { return answered; }));
+  EXPECT_THAT(world_.calls, ElementsAre("flatten", "grow"));
+  EXPECT_EQ(on_disk().disk_chain.size(), 11U);
+  EXPECT_TRUE(has("disk-10.qcow2"));
+}
+
+TEST_F(Life, ASnapshotDoesNotReviveARecordThatHasEnded) {
+  use_main();
+  record_.auto_remove = true;
+  spec_.start_main_on_attach = true;
+  start();
+  ASSERT_TRUE(call(ShimRequest::kStartMain));
+  const auto main = guest_stream("main");
+  // The command ends while the snapshot is under way.
+  std::optional<SandboxState> seen;
+  agent().on_request = [&](RequestKind kind) {
+    if (kind == RequestKind::kFreeze) agent().exit(main, 0);
+    if (kind == RequestKind::kThaw) seen = on_disk().state;
+  };
+  bool refused = false;
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kSnapshot), SnapshotRequest{}.encode(),
+                   [&refused](const Result<std::string>& r) { refused = !r; });
+  ASSERT_TRUE(wait([&] { return refused; }));
+  EXPECT_EQ(seen, SandboxState::kExited);
+  serve();
+  EXPECT_EQ(directory_removals_, 1);
 }
 
 TEST_F(Life, ABaseSnapshotExercisesAndSavesWhole) {

@@ -27,11 +27,12 @@ class FakeMachine : public ::testing::Test {
   Result<std::unique_ptr<Machine>> launch(const std::string& mode,
                                           milliseconds limit = milliseconds(20'000)) {
     DRUPE_TRY(guest_->use_fake(mode));
-    DRUPE_ASSIGN(auto spec, guest_->spec({"image.ext4", "top.qcow2"}, nullptr, nullptr));
+    DRUPE_ASSIGN(auto spec, guest_->spec(disk_, nullptr, nullptr));
     return guest_->launch(std::move(spec), limit);
   }
 
   std::unique_ptr<TestGuest> guest_;
+  std::vector<std::string> disk_{"image.ext4", "top.qcow2"};
 };
 
 TEST_F(FakeMachine, OneThatEndsAtOnceIsReportedWithItsLastWords) {
@@ -83,6 +84,30 @@ TEST_F(FakeMachine, OneThatClaimsToHaveSavedSavesNothingOfOthers) {
   ASSERT_TRUE((*machine)->stop(Clock::now() + milliseconds(2000)));
   const auto saved = guest_->save(**machine, SaveForm::kDelta);
   EXPECT_EQ(saved ? saved->bytes : 0, 0U);
+}
+
+TEST_F(FakeMachine, OneThatSaysTwiceThatItsLayersAreJoinedIsHeardOnce) {
+  for (const char* layer : {"one.qcow2", "two.qcow2"})
+    ASSERT_TRUE(guest_->spec({"image.ext4", layer}, nullptr, nullptr));
+  disk_ = {"image.ext4", "one.qcow2", "two.qcow2", "top.qcow2"};
+  for (const char* mode : {"obedient", "impatient"}) {
+    auto machine = launch(mode);
+    ASSERT_TRUE(machine) << to_string(machine.error());
+    int ends = 0;
+    (*machine)->flatten_disk([&ends](const Status& done) {
+      EXPECT_TRUE(done);
+      ++ends;
+    });
+    const auto soon = [] { return Clock::now() + milliseconds(5000); };
+    ASSERT_TRUE(guest_->loop().run_until([&ends] { return ends > 0; }, soon()).value_or(false)) << mode;
+    ASSERT_TRUE((*machine)->drop_flattened(soon()));
+    ASSERT_TRUE((*machine)->drop_flattened(soon())) << "there is nothing left to do";
+    ASSERT_TRUE((*machine)->stop(soon()));
+    EXPECT_EQ(ends, 1) << mode;
+    // The short chain has nothing to join.
+    (*machine)->flatten_disk([&ends](const Status&) { ++ends; });
+    ASSERT_TRUE(guest_->loop().run_until([&ends] { return ends > 1; }, soon()).value_or(false));
+  }
 }
 
 TEST_F(FakeMachine, OneThatDoesNotTakeItsSavedMemoryIsLost) {

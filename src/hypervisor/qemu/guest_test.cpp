@@ -321,6 +321,8 @@ TEST_F(Guest, LayersAreJoinedWhileTheGuestWrites) {
   machine->flatten_disk([&joined](Status status) { joined = std::move(status); });
   ASSERT_TRUE(guest_->loop().run_until([&joined] { return joined.has_value(); }, soon()).value_or(false));
   ASSERT_TRUE(*joined) << to_string(joined->error());
+  ASSERT_TRUE(machine->drop_flattened(soon()));
+  ASSERT_TRUE(machine->drop_flattened(soon())) << "there is nothing left to do";
   EXPECT_EQ(tell(*machine, "load off"), "ok");
   EXPECT_EQ(tell(*machine, "sync"), "ok");
   for (int i = 1; i <= 3; ++i)

@@ -90,7 +90,7 @@ void QemuMachine::on_process_end() {
   }
   end_.reason = end_reason();
   qmp_->close(Error{ErrorCode::kVmLost, end_.reason, {}, 0});
-  if (auto flattened = std::exchange(flattened_, nullptr)) flattened(fail(ErrorCode::kVmLost, end_.reason));
+  end_flattening(fail(ErrorCode::kVmLost, end_.reason));
   if (on_end_) on_end_(end_);
 }
 

@@ -61,6 +61,7 @@ class QemuMachine final : public Machine {
   Status cont(Deadline deadline) override;
   Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) override;
   void flatten_disk(std::function<void(Status)> done) override;
+  Status drop_flattened(Deadline deadline) override;
   Status grow_disk(std::uint64_t bytes, Deadline deadline) override;
   Status set_link(bool up, Deadline deadline) override;
   void kill() override { kill_child(parts_.child); }
@@ -83,6 +84,7 @@ class QemuMachine final : public Machine {
   // machine_disk.cpp
   Status drop_node(std::uint64_t serial, Deadline deadline);
   void on_flattened(const QmpMessage& event);
+  void end_flattening(const Status& result);
 
   EventLoop& loop_;
   QemuParts parts_;
@@ -93,7 +95,8 @@ class QemuMachine final : public Machine {
   std::string migration_;            ///< Last status of the incoming state.
   std::vector<std::uint64_t> disk_;  ///< Serials of the chain's nodes, bottom first.
   std::uint64_t next_serial_ = 0;
-  std::function<void(Status)> flattened_;
+  std::function<void(Status)> flattened_;  ///< Set while the job runs.
+  bool joined_ = false;                    ///< The job succeeded; its nodes can be dropped.
   bool ended_ = false;
   MachineEnd end_;
   std::function<void(const MachineEnd&)> on_end_;

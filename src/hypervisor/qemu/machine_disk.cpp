@@ -29,21 +29,21 @@ Status QemuMachine::drop_node(std::uint64_t serial, Deadline deadline) {
 
 void QemuMachine::flatten_disk(std::function<void(Status)> done) {
   if (flattened_ || disk_.size() < 3) {
-    loop_.defer([done = std::move(done), busy = static_cast<bool>(flattened_)] {
+    loop_.defer([done = std::move(done), alive = alive_, busy = static_cast<bool>(flattened_)] {
+      if (!*alive) return;
       done(busy ? Status(fail(ErrorCode::kBusy, "The disk's layers are being joined already")) : Status());
     });
     return;
   }
+  joined_ = false;
+  // Before the command: a short job may have ended when its answer is read.
+  flattened_ = std::move(done);
   const auto started = run_command("block-stream",
                                    R"({"job-id":)" + quoted(std::string(kFlattenJob)) + R"(,"device":)" +
                                        quoted(disk_node_name(disk_.back(), false)) + R"(,"base-node":)" +
                                        quoted(disk_node_name(disk_.front(), false)) + "}",
                                    Clock::now() + kTidyTime);
-  if (!started) {
-    loop_.defer([done = std::move(done), started] { done(started); });
-    return;
-  }
-  flattened_ = std::move(done);
+  if (!started) end_flattening(started);
 }
 
 void QemuMachine::on_flattened(const QmpMessage& event) {
@@ -53,18 +53,29 @@ void QemuMachine::on_flattened(const QmpMessage& event) {
     result = fail(ErrorCode::kHost, "Joining the disk's layers failed: " + std::string(error));
   if (event.event == "BLOCK_JOB_CANCELLED")
     result = fail(ErrorCode::kCancelled, "Joining the disk's layers was cancelled");
-  // Not from inside the event: dropping the nodes waits for answers.
-  loop_.defer([this, alive = alive_, result]() mutable {
-    if (!*alive || !flattened_) return;
-    while (result && disk_.size() > 2) {
-      // Top-down, since each node holds the one below it.
-      const auto at = disk_.end() - 2;
-      const auto dropped = drop_node(*at, Clock::now() + kTidyTime);
-      if (!dropped) result = dropped;
-      disk_.erase(at);
-    }
-    std::exchange(flattened_, nullptr)(result);
+  joined_ = result.has_value();
+  end_flattening(result);
+}
+
+// Taken out at once, so that a second event, which only a broken hypervisor sends, finds nothing to call.
+void QemuMachine::end_flattening(const Status& result) {
+  auto done = std::exchange(flattened_, nullptr);
+  if (!done) return;
+  loop_.defer([done = std::move(done), alive = alive_, result] {
+    if (*alive) done(result);
   });
+}
+
+Status QemuMachine::drop_flattened(Deadline deadline) {
+  while (joined_ && disk_.size() > 2) {
+    // Top-down, since each node holds the one below it.
+    const auto at = disk_.end() - 2;
+    const std::uint64_t serial = *at;
+    disk_.erase(at);
+    DRUPE_TRY(drop_node(serial, deadline));
+  }
+  joined_ = false;
+  return {};
 }
 
 Status QemuMachine::grow_disk(std::uint64_t bytes, Deadline deadline) {

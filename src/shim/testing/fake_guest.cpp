@@ -183,6 +183,17 @@ void FakeMachine::flatten_disk(std::function<void(Status)> done) {
   world_.flattened = std::move(done);
 }
 
+Status FakeMachine::drop_flattened(Deadline) {
+  DRUPE_TRY(call("drop"));
+  if (world_.on_drop) world_.on_drop();
+  // As the driver does, which waits for answers.
+  const auto alive = alive_;
+  DRUPE_ASSIGN([[maybe_unused]] const bool done,
+               loop_.run_until([&alive] { return !*alive; }, Clock::now() + std::chrono::milliseconds(20)));
+  if (!*alive) std::abort();  // Destroyed from inside its own call.
+  return {};
+}
+
 void FakeMachine::kill() {
   if (ended_) return;
   world_.calls.emplace_back("kill");

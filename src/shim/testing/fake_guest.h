@@ -64,11 +64,12 @@ struct FakeWorld {
   int launches = 0;
   int silent_launches = 0;         ///< So many first launches bring an agent that never answers.
   std::vector<std::string> calls;  ///< "stop", "save", "prepare", "restore", "cont", "kill", "flatten",
-                                   ///< "grow".
+                                   ///< "drop", "grow".
   std::string fail_call;           ///< This call fails.
   std::function<void()> on_restore;
   bool silent_restore = false;  ///< The agent does not answer in a machine that was prepared.
   std::function<void(Status)> flattened;
+  std::function<void()> on_drop;  ///< While the nodes are being dropped.
   std::size_t disk_nodes = 0;
   bool restored = false;
 };
@@ -87,6 +88,7 @@ class FakeMachine final : public Machine {
   Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) override;
   Status restore(SavedMachine saved, Deadline deadline) override;
   void flatten_disk(std::function<void(Status)> done) override;
+  Status drop_flattened(Deadline deadline) override;
   Status grow_disk(std::uint64_t, Deadline) override { return call("grow"); }
   Status set_link(bool, Deadline) override { return {}; }
   void kill() override;

@@ -36,8 +36,14 @@ void greet() {
   say(kQmp, "{\"QMP\": {\"version\": {}, \"capabilities\": []}}\n");
 }
 
-// Answers every command as qemu would on success.
-void obey_for_ever() {
+void say_joined() {
+  say(kQmp, R"({"event": "BLOCK_JOB_COMPLETED", "data": {"device": "flatten"}})"
+            "\n");
+}
+
+// Answers every command as qemu would on success. An impatient one says that the disk's layers are joined
+// before it was asked to, and more often than once.
+void obey_for_ever(bool impatient) {
   std::string buffer;
   std::array<char, 4096> chunk{};
   while (true) {
@@ -47,9 +53,13 @@ void obey_for_ever() {
     for (auto end = buffer.find('\n'); end != std::string::npos; end = buffer.find('\n')) {
       const std::string line = buffer.substr(0, end);
       buffer.erase(0, end + 1);
+      const bool joins = line.find("block-stream") != std::string::npos;
+      const bool drops = line.find("blockdev-del") != std::string::npos;
+      if (impatient && (joins || drops)) say_joined();
       const auto id = line.rfind("\"id\":\"");
       say(kQmp,
           "{\"return\": {}, \"id\": \"" + line.substr(id + 6, line.find('"', id + 6) - id - 6) + "\"}\n");
+      if (joins || (impatient && drops)) say_joined();
       if (line.find("migrate-incoming") != std::string::npos)
         say(kQmp, R"({"event": "MIGRATION", "data": {"status": "completed"}})"
                   "\n");
@@ -110,6 +120,6 @@ int main(int, char** argv) {
   }
   if (mode == "attack") say(kConsole, attack() + "\nend\n");
   greet();
-  obey_for_ever();
+  obey_for_ever(mode == "impatient");
   return 0;
 }
