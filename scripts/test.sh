@@ -2,7 +2,7 @@
 # Runs every test: structure and lints, unit tests (release, then with ASan and UBSan), fuzz targets (5 minutes together),
 # black-box tests over build/bin/drupe. Ends with the line "N passed, N failed[, N skipped]"; status 0 when none failed.
 #
-# usage: test.sh [STAGE...]    stages (and settled, a part of blackbox): lint unit sanitize fuzz agent blackbox lab (default: all, in this order)
+# usage: test.sh [STAGE...]    stages: lint unit sanitize fuzz agent blackbox lab (default: all, in this order)
 # env:   DRUPE_TEST_HOME  home of the black-box tests; keeps the image devbox:1 between runs (default: build/test-home)
 #        DRUPE_FUZZ_TOTAL seconds for all fuzz targets together (default: 240)
 # Everything temporary lives in one directory that is removed at the end, also after Ctrl-C; sandboxes are removed as well.
@@ -99,12 +99,6 @@ stage_agent() { pytests agent tests/agent; }
 stage_blackbox() {
   # Not by folder: the files of tests/agent have names of their own kind.
   pytests blackbox tests/test_*.py
-  run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
-  result "nothing is left behind" $?
-}
-# The black-box files that have been seen to end on every machine so far; continuous integration runs these.
-stage_settled() {
-  pytests settled tests/test_{run,exec_facts,io,pause_fork,bad_input,doctor,isolation,lifecycle}.py
   run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
   result "nothing is left behind" $?
 }

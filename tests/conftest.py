@@ -204,18 +204,3 @@ def registry(tmp_path_factory):
     finally:
         process.terminate()
         process.wait()
-
-
-def pytest_collection_modifyitems(items):
-    """Tests named in unsettled.txt are expected to fail: each stands there with the reason, and is told as skipped."""
-    reasons = {}
-    for line in (Path(__file__).parent / "unsettled.txt").read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, _, reason = line.partition(": ")
-            reasons[name] = reason
-    for item in items:
-        file, _, test = item.nodeid.rpartition("::")
-        file = Path(file.partition("::")[0]).name
-        reason = reasons.get(f"{file}::{test}") or reasons.get(f"{file}::{test.partition('[')[0]}") or reasons.get(file)
-        if reason:
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))

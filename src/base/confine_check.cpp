@@ -15,6 +15,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -74,6 +75,12 @@ const std::map<std::string, std::function<long()>> kAttempts{
     {"mount", [] { return result(::mount("x", "/", "tmpfs", 0, nullptr)); }},
     {"unshare", [] { return result(::unshare(CLONE_NEWUSER)); }},
     {"clone_newuser", [] { return result(try_clone(CLONE_NEWUSER)); }},
+    {"fchmod", [] { return result(::fchmod(STDOUT_FILENO, 0600)); }},
+    {"fchown", [] { return result(::fchown(STDOUT_FILENO, ::getuid(), ::getgid())); }},
+    {"futimens", [] { return result(::futimens(STDOUT_FILENO, nullptr)); }},
+    {"fchmodat2", [] { return result(::syscall(452, STDOUT_FILENO, "", 0600, AT_EMPTY_PATH)); }},
+    {"setxattrat", [] { return result(::syscall(463, STDOUT_FILENO, "", 0, "user.x", nullptr, 0)); }},
+    {"file_setattr", [] { return result(::syscall(469, STDOUT_FILENO, "", nullptr, 0, 0)); }},
     {"clone3", [] { return result(::syscall(SYS_clone3, nullptr, 0)); }},
     {"fork", [] { return result(try_clone(0)); }},
     {"read_etc", [] { return result(::open("/etc/passwd", O_RDONLY | O_CLOEXEC)); }},

@@ -21,9 +21,8 @@ constexpr std::array kDenied{
     // Namespaces and mounts.
     "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen",
     "fsconfig", "fsmount", "fspick", "mount_setattr", "open_by_handle_at", "name_to_handle_at",
-    // Modes, owners and attributes of files that other sandboxes share by links: a read-only descriptor is
-    // enough to
-    // change them.
+    // Modes, owners and attributes of files that other sandboxes share by links: for them a read-only
+    // descriptor is enough.
     "chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "utime", "utimes", "futimesat",
     "utimensat", "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
     // Large kernel surface.
@@ -34,6 +33,10 @@ constexpr std::array kDenied{
     "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon",
     "swapoff", "acct", "syslog", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname",
     "setdomainname", "iopl", "ioperm", "modify_ldt", "vhangup", "personality"};
+
+// The same for calls that libseccomp 2.5 has no names for, by their numbers, which all architectures share:
+// fchmodat2, setxattrat, removexattrat, file_setattr.
+constexpr std::array kDeniedNumbers{452, 463, 466, 469};
 
 constexpr std::array kSockets{"socket", "socketpair", "bind", "connect", "listen"};
 constexpr std::array kExec{"execve", "execveat", "fork", "vfork"};
@@ -78,6 +81,8 @@ bool deny_clone(void* filter, bool allow_processes) {
 
 bool build(void* filter, const Confinement& confinement) {
   if (!deny(filter, kDenied, EPERM)) return false;
+  for (const int number : kDeniedNumbers)
+    if (::seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0) != 0) return false;
   if (!confinement.allow_sockets && !deny(filter, kSockets, EACCES)) return false;
   if (!confinement.allow_sockets && !confinement.allow_unix_accept &&
       !deny(filter, std::array{"accept", "accept4"}, EACCES))

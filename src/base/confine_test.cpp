@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <gmock/gmock.h>
@@ -89,10 +90,11 @@ bool host_allows_namespaces() {
 }
 
 TEST(Confine, DangerousCallsFail) {
-  const auto answers = confined({"ptrace", "process_vm_readv", "pidfd_getfd", "keyctl", "bpf", "userfaultfd",
-                                 "io_uring", "mount", "unshare", "clone_newuser"},
-                                strict());
-  EXPECT_EQ(answers.size(), 10U);
+  const auto answers = confined(
+      {"ptrace", "process_vm_readv", "pidfd_getfd", "keyctl", "bpf", "userfaultfd", "io_uring", "mount",
+       "unshare", "clone_newuser", "fchmod", "fchown", "futimens", "fchmodat2", "setxattrat", "file_setattr"},
+      strict());
+  EXPECT_EQ(answers.size(), 16U);
   for (const auto& [name, err] : answers) EXPECT_EQ(err, EPERM) << name;
 }
 
@@ -206,6 +208,10 @@ TEST(Confine, SelfConfinementKeepsOpenDirectoriesAndClosesTheRest) {
     const auto missing = confine_self(confinement);
     if (!missing || !missing->empty()) ::_exit(11);
     if (!replace_file(dir->get(), "file", "text", Sync::kYes)) ::_exit(12);
+    // Another process would follow what stands in a known file's place.
+    if (::symlinkat("/etc/passwd", dir->get(), "link") == 0 || errno != EACCES) ::_exit(17);
+    if (::mkdirat(dir->get(), "folder", 0700) == 0 || errno != EACCES) ::_exit(18);
+    if (::fchmodat(dir->get(), "file", 0644, 0) == 0 || errno != EPERM) ::_exit(19);
     if (::open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES) ::_exit(13);
     if (::open("/usr", O_RDONLY | O_CLOEXEC) >= 0) ::_exit(14);
     if (::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0) ::_exit(15);

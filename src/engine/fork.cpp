@@ -186,13 +186,7 @@ Result<std::vector<EngineImpl::Held>> EngineImpl::make_children(const std::strin
                                                                 const std::vector<std::string>& names,
                                                                 StageClock& clock) {
   // Before the parent is stopped for nothing.
-  for (const std::string& name : names) {
-    DRUPE_TRY(check_name(name));
-    DRUPE_ASSIGN(const auto holder, lookup_name(home_, name));
-    if (holder)
-      return fail(ErrorCode::kAlreadyExists, "The name " + name + " is taken by sandbox " + *holder,
-                  "Choose another name, or remove that sandbox with drupe rm " + name + ".");
-  }
+  for (const std::string& name : names) DRUPE_TRY(check_free_name(home_, name, {}));
   DRUPE_ASSIGN(const ForkSource source, fork_source(id));
   clock.mark("snapshot");
   failpoint("engine.fork.snapshot");

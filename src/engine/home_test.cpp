@@ -1,5 +1,8 @@
 #include "engine/home.h"
 
+#include <atomic>
+#include <thread>
+
 #include <sys/stat.h>
 #include <sys/time.h>
 
@@ -99,6 +102,25 @@ TEST_F(HomeTest, LockExcludesAndEndsWithItsDescriptor) {
   EXPECT_FALSE(*is_locked(home().dir(), "locks/x"));
   EXPECT_TRUE(try_lock(home().dir(), "locks/x")->valid());
   EXPECT_FALSE(*is_locked(home().dir(), "locks/missing"));
+}
+
+// As `drupe ps` beside `drupe create`.
+TEST_F(HomeTest, ASweepTakesNothingFromWhoIsMakingIt) {
+  std::atomic<bool> stop = false;
+  std::thread sweeper([&] {
+    while (!stop) home().sweep_scratch();
+  });
+  int made = 0;
+  for (int i = 0; i < 500; ++i) {
+    auto scratch = home().make_scratch("test");
+    if (!scratch) break;
+    if (!replace_file(scratch->dir.get(), "file", "x", Sync::kNo)) break;
+    if (!remove_tree(home().dir(), scratch->path)) break;
+    ++made;
+  }
+  stop = true;
+  sweeper.join();
+  EXPECT_EQ(made, 500);
 }
 
 }  // namespace

@@ -98,6 +98,26 @@ TEST_F(MendTest, ADetachedOneMayWaitForItsStart) {
   EXPECT_EQ(mend_sandbox(home(), record.id)->what, Mended::kNothing);
 }
 
+// A taken-over shim can write its own record; paths are made from ids.
+TEST_F(MendTest, ARecordThatNamesAnotherSandboxLeadsNowhere) {
+  const auto other = make_sandbox("other", SandboxState::kExited);
+  const auto dir = make_dir_at(home().dir(), "precious");
+  ASSERT_TRUE(dir);
+  const auto victim = make_sandbox("web", SandboxState::kExited);
+  for (const std::string& id : {other.id, std::string("../precious")}) {
+    auto record = victim;
+    record.auto_remove = true;
+    record.id = id;
+    const auto place = home().open_sandbox(victim.id);
+    ASSERT_TRUE(write_record(place->get(), record));
+    const auto mended = mend_sandbox(home(), victim.id);
+    ASSERT_FALSE(mended);
+    EXPECT_EQ(mended.error().code, ErrorCode::kIntegrity);
+    EXPECT_TRUE(exists(Home::sandbox(other.id)));
+    EXPECT_TRUE(exists("precious"));
+  }
+}
+
 TEST_F(MendTest, ADamagedRecordNamesItsSandbox) {
   const auto record = make_sandbox("web", SandboxState::kExited);
   ASSERT_TRUE(replace_file(home().dir(), Home::sandbox(record.id) + "/" + kRecordFile, "{", Sync::kNo));

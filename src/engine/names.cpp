@@ -85,12 +85,17 @@ Result<std::optional<std::string>> lookup_name(const Home& home, const std::stri
   return id;
 }
 
-Status take_name(const Home& home, const std::string& name, const std::string& id) {
+Status check_free_name(const Home& home, const std::string& name, const std::string& id) {
   DRUPE_TRY(check_name(name));
   DRUPE_ASSIGN(const auto holder, lookup_name(home, name));
   if (holder && *holder != id)
     return fail(ErrorCode::kAlreadyExists, "The name " + name + " is taken by sandbox " + *holder,
                 "Choose another name, or remove that sandbox with drupe rm " + name + ".");
+  return {};
+}
+
+Status take_name(const Home& home, const std::string& name, const std::string& id) {
+  DRUPE_TRY(check_free_name(home, name, id));
   const std::string path = link_path(name);
   if (::unlinkat(home.dir(), path.c_str(), 0) != 0 && errno != ENOENT)
     return fail_sys("Replacing the stale name " + name + " failed", errno);

@@ -22,6 +22,8 @@ Status check_name(std::string_view name);
 
 /// The id that has `name`, if any.
 Result<std::optional<std::string>> lookup_name(const Home& home, const std::string& name);
+/// kAlreadyExists when a sandbox other than `id` has `name`, kInvalidArgument when none may.
+Status check_free_name(const Home& home, const std::string& name, const std::string& id);
 /// Gives `name` to `id`; kAlreadyExists when another sandbox has it. The caller holds the home's lock.
 Status take_name(const Home& home, const std::string& name, const std::string& id);
 /// Removes the link if it points to `id`. The caller holds the home's lock.

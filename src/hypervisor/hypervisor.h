@@ -180,4 +180,12 @@ enum class NodeLayout : std::uint8_t {
 /// empty.
 Status write_empty_qcow2(int fd, std::uint64_t disk_bytes, NodeLayout layout = NodeLayout::kSubclusters);
 
+struct NodeHeader {
+  std::uint64_t disk_bytes = 0;
+  NodeLayout layout = NodeLayout::kSubclusters;
+};
+/// What a node's header says. A hypervisor can write to its own node, and those of its forks read it:
+/// features that nothing here uses, encryption and other files to open among them, are kIntegrity.
+Result<NodeHeader> read_qcow2_header(int fd);
+
 }  // namespace drupe

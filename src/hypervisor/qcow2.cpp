@@ -12,6 +12,7 @@
 namespace drupe {
 namespace {
 
+constexpr std::uint32_t kMagic = 0x514649fb;
 constexpr std::uint64_t kClusterBits = 16;
 constexpr std::uint64_t kCluster = 1ULL << kClusterBits;
 // Subclusters of 2 KiB: a write of 4 KiB is stored alone instead of copying the other 60 KiB of its cluster.
@@ -45,7 +46,7 @@ class BigEndian {
 
 std::string header(std::uint64_t disk_bytes, std::uint32_t l1_entries, NodeLayout layout) {
   BigEndian out;
-  out.u32(0x514649fb).u32(3);
+  out.u32(kMagic).u32(3);
   out.u64(0).u32(0);  // No backing name: the command line names the nodes.
   out.u32(static_cast<std::uint32_t>(kClusterBits)).u64(disk_bytes).u32(0);
   out.u32(l1_entries).u64(kL1At);
@@ -79,6 +80,30 @@ Status write_empty_qcow2(int fd, std::uint64_t disk_bytes, NodeLayout layout) {
   DRUPE_TRY(pwrite_all(fd, table.bytes(), kRefcountTableAt));
   DRUPE_TRY(pwrite_all(fd, block.bytes(), kRefcountBlockAt));
   return pwrite_all(fd, header(disk_bytes, static_cast<std::uint32_t>(l1_entries), layout), 0);
+}
+
+// Offsets: docs/interop/qcow2.txt of QEMU.
+Result<NodeHeader> read_qcow2_header(int fd) {
+  std::array<std::uint8_t, 80> bytes{};
+  if (::pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    return fail(ErrorCode::kIntegrity, "A disk file of the sandbox is too short");
+  const auto number = [&bytes](std::size_t at, std::size_t size) {
+    std::uint64_t value = 0;
+    for (std::size_t i = at; i < at + size; ++i) value = value << 8 | bytes[i];
+    return value;
+  };
+  if (number(0, 4) != kMagic)
+    return fail(ErrorCode::kIntegrity, "A disk file of the sandbox is not a qcow2 file");
+  constexpr std::uint64_t kNotClosed = 1;
+  const std::uint64_t features = number(72, 8);
+  if (number(32, 4) != 0 || (features & ~(kNotClosed | kIncompatibleExtendedL2)) != 0)
+    return fail(ErrorCode::kIntegrity,
+                "A disk file of the sandbox is damaged, or asks for what Drupe does not use");
+  NodeHeader header;
+  header.disk_bytes = number(24, 8);
+  header.layout =
+      (features & kIncompatibleExtendedL2) != 0 ? NodeLayout::kSubclusters : NodeLayout::kClusters;
+  return header;
 }
 
 }  // namespace drupe

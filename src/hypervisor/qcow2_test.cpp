@@ -46,6 +46,39 @@ TEST(Qcow2, ANodeToFlattenIntoHasNoSubclusters) {
   EXPECT_EQ(number(bytes, 36, 4), 16U) << "one L1 entry for 512 MiB with 8-byte L2 entries";
 }
 
+TEST(Qcow2, ItsOwnHeadersAreRead) {
+  for (const auto layout : {NodeLayout::kSubclusters, NodeLayout::kClusters}) {
+    const UniqueFd file(::memfd_create("qcow2", MFD_CLOEXEC));
+    ASSERT_TRUE(write_empty_qcow2(file.get(), 8ULL << 30, layout));
+    const auto header = read_qcow2_header(file.get());
+    ASSERT_TRUE(header) << header.error().message;
+    EXPECT_EQ(header->disk_bytes, 8ULL << 30);
+    EXPECT_EQ(header->layout, layout);
+  }
+}
+
+// A taken-over hypervisor's header must not make those of its forks open files of its choice.
+TEST(Qcow2, FeaturesThatNobodyAskedForAreRefused) {
+  const UniqueFd file(::memfd_create("qcow2", MFD_CLOEXEC));
+  ASSERT_TRUE(write_empty_qcow2(file.get(), 1ULL << 30));
+  const auto with = [&file](std::uint64_t at, char byte) {
+    char before = 0;
+    EXPECT_EQ(::pread(file.get(), &before, 1, static_cast<off_t>(at)), 1);
+    EXPECT_TRUE(pwrite_all(file.get(), std::string(1, byte), at));
+    const auto header = read_qcow2_header(file.get());
+    EXPECT_TRUE(pwrite_all(file.get(), std::string(1, before), at));
+    return header.has_value();
+  };
+  EXPECT_TRUE(with(79, 0x11)) << "left open, with subclusters";
+  EXPECT_FALSE(with(79, 0x14)) << "data in another file";
+  EXPECT_FALSE(with(79, 0x12)) << "marked corrupt";
+  EXPECT_FALSE(with(72, 1)) << "unknown";
+  EXPECT_FALSE(with(35, 2)) << "encrypted";
+  EXPECT_FALSE(with(0, 'X')) << "another format";
+  ASSERT_EQ(::ftruncate(file.get(), 79), 0);
+  EXPECT_FALSE(read_qcow2_header(file.get()));
+}
+
 TEST(Qcow2, EveryClusterOfTheFileIsCounted) {
   for (const std::uint64_t size : {512ULL, 8ULL << 30, 16ULL << 40}) {
     const auto bytes = written(size);

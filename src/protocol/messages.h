@@ -205,8 +205,7 @@ struct OpenRequest {
   static Result<OpenRequest> decode(ByteView bytes);
 };
 /// Longest encoded OpenRequest: 4 MiB.
-inline constexpr std::size_t kMaxOpenRequest =
-    4 * 1024 * 1024;  // NOLINT(bugprone-implicit-widening-of-multiplication-result)
+inline constexpr std::size_t kMaxOpenRequest = std::size_t{4} * 1024 * 1024;
 
 /// Appends the frames of one open: kOpen with u32 total length and the first part, then kData on kStdin with
 /// the rest. These kData frames take no credit. Precondition: encoded.size() <= kMaxOpenRequest.

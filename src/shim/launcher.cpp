@@ -81,11 +81,9 @@ bool top_is_fit(int dir, const SandboxRecord& record) {
   struct stat info{};
   if (!top || ::fstat(top->get(), &info) != 0) return true;  // Not there: made now, or told then.
   if (info.st_nlink > 1) return false;
-  // Incompatible features are the big-endian 64-bit number at offset 72; bit 4: extended L2 entries.
-  constexpr std::uint8_t kExtendedL2 = 1U << 4;
-  std::uint8_t features = 0;
-  const bool subclusters = ::pread(top->get(), &features, 1, 79) == 1 && (features & kExtendedL2) != 0;
-  return !subclusters || layout_for(chain.size()) == NodeLayout::kSubclusters;
+  const auto header = read_qcow2_header(top->get());
+  return !header || header->layout == NodeLayout::kClusters ||
+         layout_for(chain.size()) == NodeLayout::kSubclusters;
 }
 
 void complete_identity(SandboxRecord& record) {
@@ -147,22 +145,8 @@ Result<std::uint64_t> disk_node_bytes(int fd, DiskFormat format) {
   struct stat info{};
   if (::fstat(fd, &info) != 0) return fail_sys("Looking at a disk file failed", errno);
   if (format == DiskFormat::kRaw) return static_cast<std::uint64_t>(info.st_size);
-  // QCOW2 header: the size is a big-endian 64-bit number at offset 24 (docs/interop/qcow2 of QEMU).
-  std::array<std::uint8_t, 80> head{};
-  if (::pread(fd, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()) || head[0] != 'Q' ||
-      head[1] != 'F' || head[2] != 'I')
-    return fail(ErrorCode::kIntegrity, "A disk file of the sandbox is not a qcow2 file");
-  // A hypervisor can write to its own node's header, and those of its forks read it. Known incompatible
-  // features: 0, left open, and 4, extended L2 entries; others would make them open more files. Nor is
-  // anything here encrypted.
-  const auto zero = [](std::uint8_t byte) { return byte == 0; };
-  if (!std::all_of(head.begin() + 32, head.begin() + 36, zero) ||
-      !std::all_of(head.begin() + 72, head.begin() + 79, zero) || (head[79] & ~0x11U) != 0)
-    return fail(ErrorCode::kIntegrity,
-                "A disk file of the sandbox asks for features that Drupe does not use");
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 24; i < 32; ++i) bytes = bytes << 8 | head[i];
-  return bytes;
+  DRUPE_ASSIGN(const NodeHeader header, read_qcow2_header(fd));
+  return header.disk_bytes;
 }
 
 void Launcher::mark(const char* stage) {

@@ -112,7 +112,10 @@ void Sandbox::after_pause(Saver& saver) {
   // nor until the files are durable; being durable is noted only if nobody has.
   if (host_.lock >= 0) ::flock(host_.lock, LOCK_UN);
   machine_.reset();
-  if (auto durable = saver.make_durable({record_.disk_chain.back(), kRecordFile}); !durable) {
+  // Nodes that a fork has frozen may be on their way to the disk as well; the image is durable already.
+  std::vector<std::string> others(record_.disk_chain.begin() + 1, record_.disk_chain.end());
+  others.emplace_back(kRecordFile);
+  if (auto durable = saver.make_durable(others); !durable) {
     log(LogLevel::kInfo, "The saved memory is not durable: " + durable.error().message);
   } else if (host_.lock < 0 || ::flock(host_.lock, LOCK_EX | LOCK_NB) == 0) {
     const auto now = read_record(host_.dir);

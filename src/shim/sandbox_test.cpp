@@ -274,6 +274,42 @@ TEST_F(Life, APauseIsAnsweredWhenTheRecordSaysSo) {
   EXPECT_EQ(record.disk_chain, record_.disk_chain);
 }
 
+// The hypervisor can be made to send after the guest has stopped; the sanitizers see what that touches.
+TEST_F(Life, WhatComesAfterAPauseReachesNoStream) {
+  start();
+  Attached run;
+  open(*client_, run);
+  const auto id = guest_stream("e1");
+  testing::FakeAgent* const sender = world_.agent;
+  std::size_t sent = 0;
+  std::function<void()> flood = [&] {
+    if (world_.agent != sender) return;
+    sender->output(id, "late");
+    ++sent;
+    loop_->after(std::chrono::milliseconds(0), flood);
+  };
+  agent().on_request = [&](RequestKind kind) {
+    if (kind == RequestKind::kFreeze) loop_->defer(flood);
+  };
+  bool paused = false;
+  client_->request(static_cast<std::uint16_t>(ShimRequest::kPause), {},
+                   [&](const Result<std::string>& reply) { paused = reply.has_value(); });
+  serve();
+  ASSERT_TRUE(wait([&] { return paused && run.ended(); }));
+  EXPECT_GT(sent, 0U);
+  EXPECT_TRUE(run.error);
+  EXPECT_EQ(on_disk().state, SandboxState::kPaused);
+}
+
+TEST_F(Life, ASocketThatIsALinkIsNotFollowed) {
+  start();
+  ASSERT_EQ(::renameat(dir_.get(), kSocketFile, dir_.get(), "elsewhere.sock"), 0);
+  ASSERT_EQ(::symlinkat("elsewhere.sock", dir_.get(), kSocketFile), 0);
+  const auto client = ShimClient::connect(*loop_, dir_.get());
+  ASSERT_FALSE(client);
+  EXPECT_NE(client.error().code, ErrorCode::kInvalidState) << "that would mean: not running";
+}
+
 TEST_F(Life, ASaveThatFailsAtAnyStepIsUndone) {
   for (const std::string step : {"freeze", "stop", "save", "prepare", "restore", "no answer", "early end"}) {
     SCOPED_TRACE(step);
