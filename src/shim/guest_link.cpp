@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t kOpenBacklog = 8 * 1024 * 1024;
 // Held back around a save: clients are not read then, so only a guest that never answers gets here.
 constexpr std::size_t kMaxHeld = 16 * 1024 * 1024;
-constexpr std::chrono::seconds kLateThaw{30};
 
 std::unexpected<Error> hostile(std::string_view what) {
   return fail(ErrorCode::kIntegrity, "The guest broke the protocol: " + std::string(what));
