@@ -7,4 +7,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake -S . -B build/sanitize -G Ninja -DCMAKE_BUILD_TYPE=Release -DDRUPE_FUZZ=ON -DDRUPE_TESTS=ON \
   -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19 -DDRUPE_SANITIZE=address,undefined,fuzzer-no-link > /dev/null
-[ $# = 0 ] || cmake --build build/sanitize --target "$@" -- --quiet
+[ $# = 0 ] || cmake --build build/sanitize --target "$@" -- --quiet -k 0

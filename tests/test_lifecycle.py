@@ -243,3 +243,17 @@ def test_cpus_and_memory(new_box):
     one = new_box("--cpus", "2", "--memory", "1g")
     assert one.exec("nproc").text == "2\n"
     assert 900_000 < int(one.sh("grep MemTotal /proc/meminfo").text.split()[1]) < 1_100_000
+
+
+def test_sandbox_has_ended_when_who_followed_it_has(drupe, new_box):
+    one = new_box(command=("sh", "-c", "exit 4"))
+    drupe("wait", one.name)
+    for _ in range(3):
+        drupe("start", "-a", one.name, code=4)
+        assert one.state == "exited"
+
+
+def test_detached_command_that_cannot_start(drupe, new_box):
+    one = new_box()
+    refused = drupe("exec", "-d", one.name, "no-such-program", code=127)
+    assert "no-such-program" in refused.error

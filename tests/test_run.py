@@ -297,3 +297,34 @@ def test_kept_sandbox_has_ended_when_run_has(drupe):
         drupe("run", "--keep", "--name", name, IMAGE, "true")
         assert json.loads(drupe("inspect", name).out)[0]["record"]["state"] == "exited"
         drupe("rm", name)
+
+
+def test_failed_copy_out_keeps_the_outcome(drupe, tmp_path):
+    told = drupe("run", "--json", "--copy-out", f"/nothing:{tmp_path}/x", IMAGE, "sh", "-c", "echo out; exit 3", code=3)
+    facts = json.loads(told.out)
+    assert (facts["exit_code"], facts["stdout"], facts["error"]["code"]) == (3, "out\n", "not_found"), facts
+    assert "/nothing" in told.error
+    assert drupe("run", "--copy-out", f"/nothing:{tmp_path}/x", IMAGE, "true", code=125).out == b""
+
+
+def test_copies_that_cannot_be_are_refused_before_the_run(drupe, tmp_path):
+    target = f"{tmp_path}/missing/folder/x"
+    refused = drupe("run", "--copy-out", f"/etc/passwd:{target}", IMAGE, "sh", "-c", "echo ran", code=125)
+    assert refused.out == b"" and "missing/folder" in refused.error
+    refused = drupe("run", "--copy-in", f"{tmp_path}/none:/x", IMAGE, "sh", "-c", "echo ran", code=125)
+    assert refused.out == b"" and "none" in refused.error
+
+
+# A shell that changes the terminal's mode loses the first end-of-file character.
+def test_terminal_whose_input_ends(drupe, box):
+    assert "6" in drupe("exec", "-it", box.name, "bash", input=b"echo $((2*3))\n", timeout=60).text
+    drupe("exec", "-it", box.name, "bash", input=b"", code=None, timeout=60)
+
+
+def test_unknown_image_names_its_recipe(drupe, tmp_path):
+    from conftest import Drupe, remember_home
+
+    empty = Drupe(tmp_path / "home")
+    remember_home(empty.home)
+    refused = empty("run", "--pull", "missing", "devbox:1", "true", code=125)
+    assert "devbox:1" in refused.error and "image build-debian devbox:1" in refused.error

@@ -42,6 +42,7 @@ Job::Job(JobHost& host, std::string exec_id, Process process)
 
 Job::~Job() {
   if (timer_ != 0) host_.loop().cancel(timer_);
+  if (end_timer_ != 0) host_.loop().cancel(end_timer_);
   for (auto& output : outputs_) host_.loop().unwatch(output.fd.get());
   host_.loop().unwatch(input_.fd.get());
   host_.loop().unwatch(process_.status.get());
@@ -373,6 +374,19 @@ Status Job::on_eof() {
   return {};
 }
 
+// A terminal has no end of file but the character for it, and loses that when its program changes the
+// terminal's mode at the same moment, as shells do. An end is final, so the character comes again until the
+// program has taken it.
+void Job::send_terminal_end() {
+  constexpr std::chrono::seconds kAgain{1};
+  end_timer_ = 0;
+  if (finished_ || !input_.fd.valid()) return;
+  if (!quiet()) {
+    [[maybe_unused]] const ssize_t put = ::write(input_.fd.get(), &kEndOfTransmission, 1);
+  }
+  end_timer_ = host_.loop().after(kAgain, [this] { send_terminal_end(); });
+}
+
 void Job::write_input() {
   if (quiet()) return;
   std::size_t done = 0;
@@ -398,11 +412,11 @@ void Job::write_input() {
     input_.queue.clear();
     input_.begin = 0;
     if (input_.end_wanted && input_.fd.valid()) {
-      // A terminal has no end of file but the character for it.
-      if (process_.tty) [[maybe_unused]]
-        const ssize_t put = ::write(input_.fd.get(), &kEndOfTransmission, 1);
       input_.end_wanted = false;
-      if (!process_.tty) close_input();
+      if (process_.tty)
+        send_terminal_end();
+      else
+        close_input();
     }
   }
   const std::uint32_t grant = input_.credit.consumed(done);

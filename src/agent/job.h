@@ -115,6 +115,7 @@ class Job {
   void keep(Output& output, std::string_view bytes);
   void watch_output(Output& output);
   void write_input();
+  void send_terminal_end();
   void watch_input();
   void close_input();
   void check_finished();
@@ -134,7 +135,8 @@ class Job {
   ExitFacts facts_;
   std::uint64_t started_ns_;
   EventLoop::TimerId timer_ = 0;
-  bool started_ = false;  ///< The status pipe said that the command runs (a task: at once).
+  EventLoop::TimerId end_timer_ = 0;  ///< Of send_terminal_end().
+  bool started_ = false;              ///< The status pipe said that the command runs (a task: at once).
   bool status_closed_ = false;
   bool ended_ = false;  ///< The leader is reaped.
   bool finished_ = false;

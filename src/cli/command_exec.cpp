@@ -41,14 +41,17 @@ int finish(Session& session, const ForegroundResult& result, const SandboxInfo& 
 }
 
 /// Starts the command and leaves it running.
-Status run_detached(Engine& engine, ShimClient& client, OpenRequest request) {
+/// 0, or the status of a command that could not start, with the reason in `why`.
+Result<int> run_detached(Engine& engine, ShimClient& client, OpenRequest request, std::optional<Error>& why) {
   request.exec.keep_on_reset = true;
   bool done = false;
+  int status = 0;
   std::optional<Error> error;
   StreamHandler handler;
   handler.on_opened = [&](const OpenedReply&) { done = true; };
   handler.on_exit = [&](const ExitFacts& facts) {
-    error = facts.error;
+    why = facts.error;
+    if (why) status = exit_status(facts);
     done = true;
   };
   handler.on_error = [&](const Error& problem) {
@@ -61,11 +64,12 @@ Status run_detached(Engine& engine, ShimClient& client, OpenRequest request) {
                engine.loop().run_until([&] { return done; }, Clock::now() + std::chrono::seconds(60)));
   if (error) return std::unexpected(*error);
   if (!answered) return fail(ErrorCode::kTimeout, "The sandbox did not start the command within 60 seconds");
+  if (why) return status;
   client.reset(stream, "detached");
   // The reset has to leave this process before the connection closes; an answered request proves it.
   DRUPE_TRY(client.call(static_cast<std::uint16_t>(RequestKind::kPing), "",
                         Clock::now() + std::chrono::seconds(10)));
-  return {};
+  return 0;
 }
 
 int exec_in(Session& session, const CommandFlags& flags, const Arguments& words) {
@@ -93,8 +97,10 @@ int exec_in(Session& session, const CommandFlags& flags, const Arguments& words)
   watch.lap("connect");
   auto engine = session.engine();
   if (flags.detach) {
-    auto started = run_detached(**engine, *target->client, request);
-    return started ? 0 : session.fail_with(started.error(), kOurFault);
+    std::optional<Error> why;
+    auto started = run_detached(**engine, *target->client, request, why);
+    if (!started) return session.fail_with(started.error(), kOurFault);
+    return why ? session.fail_with(*why, *started) : *started;
   }
   auto result =
       run_foreground((*engine)->loop(), *target->client, request, {flags.input, flags.tty, session.json});
@@ -143,6 +149,8 @@ int run_command_attach(Session& session, const Arguments& arguments) {
   auto result = run_foreground((*session.engine())->loop(), *target->client, request,
                                {input, target->sandbox.record.main->tty, false});
   if (!result) return session.fail_with(result.error(), kOurFault);
+  if (auto ended = await_end(**session.engine(), target->sandbox.record.id, *result); !ended)
+    return session.fail_with(ended.error(), kOurFault);
   return finish(session, *result, target->sandbox, watch);
 }
 

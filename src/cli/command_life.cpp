@@ -1,6 +1,7 @@
 // drupe start, stop, restart, kill, wait, rm, rename.
 #include <signal.h>
 
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/each.h"
 #include "cli/foreground.h"
@@ -76,7 +77,10 @@ int start_attached(Session& session, const std::string& word, bool input) {
   const bool tty = sandbox->record.main && sandbox->record.main->tty;
   auto result = run_foreground((*engine)->loop(), **client, request, {input, tty, false});
   if (!result) return session.fail_with(result.error(), kOurFault);
-  if (result->error) session.fail_with(*result->error, 0);
+  if (const std::string reason = explain(*result); !reason.empty())
+    (void)write_all(STDERR_FILENO, "drupe: " + printable(reason) + "\n");
+  if (auto ended = await_end(**engine, sandbox->record.id, *result); !ended)
+    return session.fail_with(ended.error(), kOurFault);
   return exit_status(*result);
 }
 

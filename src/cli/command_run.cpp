@@ -37,8 +37,8 @@ class Run {
  private:
   Status prepare();
   Result<ForegroundResult> command();
-  Status settle();
-  int finish(const Result<ForegroundResult>& outcome);
+  Status settle(const ForegroundResult& outcome);
+  int finish(const Result<ForegroundResult>& outcome, const Status& settled);
   [[nodiscard]] bool keeps_machine() const { return !outgoing_.empty(); }
 
   Session& session_;
@@ -54,10 +54,12 @@ class Run {
 Status Run::prepare() {
   for (const auto& text : flags_.copy_in) {
     DRUPE_ASSIGN(auto spec, parse_copy(text, "--copy-in"));
+    DRUPE_TRY(check_copy_source(spec.source));
     incoming_.push_back(std::move(spec));
   }
   for (const auto& text : flags_.copy_out) {
     DRUPE_ASSIGN(auto spec, parse_copy(text, "--copy-out"));
+    DRUPE_TRY(check_copy_target(spec.target));
     outgoing_.push_back(std::move(spec));
   }
   DRUPE_ASSIGN(engine_, session_.engine());
@@ -104,38 +106,46 @@ Result<ForegroundResult> Run::command() {
   return result;
 }
 
-Status Run::settle() {
-  for (const CopySpec& spec : outgoing_)
-    DRUPE_TRY(copy_from_guest(engine_->loop(), *client_, spec.source, spec.target, CopyOptions{}));
-  if (!flags_.keep) return {};
-  if (keeps_machine()) return engine_->stop(sandbox_.record.id, 0, std::chrono::seconds(10));
-  // Its disk is flushed and unmounted: what comes after this program finds it ended.
-  DRUPE_TRY(engine_->wait(sandbox_.record.id));
-  return {};
+Status Run::settle(const ForegroundResult& outcome) {
+  Status copied;
+  for (const CopySpec& spec : outgoing_) {
+    auto one = copy_from_guest(engine_->loop(), *client_, spec.source, spec.target, CopyOptions{});
+    if (copied) copied = std::move(one);
+  }
+  if (!flags_.keep) return copied;
+  const auto ended = keeps_machine() ? engine_->stop(sandbox_.record.id, 0, std::chrono::seconds(10))
+                                     : await_end(*engine_, sandbox_.record.id, outcome);
+  return copied ? ended : copied;
 }
 
-int Run::finish(const Result<ForegroundResult>& outcome) {
+int Run::finish(const Result<ForegroundResult>& outcome, const Status& settled) {
   session_.progress().finish();
   if (!outcome) {
     if (session_.json) session_.print(failed_run_report(outcome.error(), watch_.finish()));
     const bool cancelled = outcome.error().code == ErrorCode::kCancelled && CancelScope::status() != 0;
     return session_.fail_with(outcome.error(), cancelled ? CancelScope::status() : kOurFault);
   }
-  if (session_.json) session_.print(run_report(*outcome, sandbox_.record.isolation, watch_.finish()));
+  if (session_.json) {
+    ForegroundResult told = *outcome;
+    if (!settled && !told.error) told.error = settled.error();
+    session_.print(run_report(told, sandbox_.record.isolation, watch_.finish()));
+  }
   const std::string reason = explain(*outcome);
   if (!reason.empty() && !session_.json) (void)write_all(STDERR_FILENO, "drupe: " + printable(reason) + "\n");
-  return exit_status(*outcome);
+  const int status = exit_status(*outcome);
+  if (settled) return status;
+  // The command's own failure says more than that of what came after it.
+  return session_.fail_with(settled.error(), status != 0 ? status : kOurFault);
 }
 
 int Run::run() {
   Result<ForegroundResult> outcome = std::unexpected(Error{});
+  Status settled;
   auto prepared = prepare();
   if (prepared) {
     if (auto now = engine_->find(sandbox_.record.id)) sandbox_.record.isolation = now->record.isolation;
     outcome = command();
-    if (outcome && outcome->left_by_signal == 0) {
-      if (auto copied = settle(); !copied) outcome = std::unexpected(std::move(copied).error());
-    }
+    if (outcome && outcome->left_by_signal == 0) settled = settle(*outcome);
   } else {
     outcome = std::unexpected(std::move(prepared).error());
   }
@@ -144,7 +154,7 @@ int Run::run() {
   const bool ours = keeps_machine() || !outcome || outcome->left_by_signal != 0;
   if (ours && options_.auto_remove && !sandbox_.record.id.empty())
     (void)engine_->remove(sandbox_.record.id, true);
-  return finish(outcome);
+  return finish(outcome, settled);
 }
 
 int run_detached(Session& session, const SandboxFlags& flags, SandboxOptions options) {

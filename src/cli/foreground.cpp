@@ -171,6 +171,13 @@ Result<ForegroundResult> run_foreground(EventLoop& loop, ShimClient& client, con
   return Foreground(loop, client, options).run(request);
 }
 
+Status await_end(Engine& engine, const std::string& id, const ForegroundResult& main) {
+  if (!main.facts || main.left_by_signal != 0) return {};
+  auto ended = engine.wait(id);
+  if (!ended && ended.error().code != ErrorCode::kNotFound) return std::unexpected(std::move(ended).error());
+  return {};
+}
+
 int exit_status(const ExitFacts& facts) {
   if (facts.timed_out) return 124;
   if (facts.signal > 0) return 128 + facts.signal;

@@ -7,6 +7,7 @@
 
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "engine/engine.h"
 #include "shim/client.h"
 
 namespace drupe::cli {
@@ -37,6 +38,10 @@ Result<ForegroundResult> run_foreground(EventLoop& loop, ShimClient& client, con
 
 /// The shell's convention: exit code, 128 + signal, 124 for a timeout, 126 and 127 for a command that cannot
 /// start, else 125.
+/// Waits until the sandbox whose main command has ended has ended as well, its disk flushed and unmounted, so
+/// that what comes after this program finds it so. Nothing when the command has not ended (this program left,
+/// the sandbox was paused) or the sandbox has removed itself.
+Status await_end(Engine& engine, const std::string& id, const ForegroundResult& main);
 [[nodiscard]] int exit_status(const ForegroundResult& result);
 [[nodiscard]] int exit_status(const ExitFacts& facts);
 /// A sentence for ends that output and status do not explain: a timeout, no memory, a lost machine. Empty

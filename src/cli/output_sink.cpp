@@ -13,7 +13,7 @@
 
 namespace drupe::cli {
 
-OutputSink::OutputSink(EventLoop& loop, int fd) : loop_(loop), borrowed_(fd), fd_(fd) {
+OutputSink::OutputSink(EventLoop& loop, int fd) : loop_(loop), fd_(fd) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return;
   if (S_ISSOCK(status.st_mode)) {

@@ -46,7 +46,6 @@ class OutputSink {
   void fail(int error);
 
   EventLoop& loop_;
-  const int borrowed_;
   UniqueFd own_;
   int fd_;
   Kind kind_ = Kind::kDirect;

@@ -150,6 +150,22 @@ Status copy_to_guest(EventLoop& loop, ShimClient& client, const std::string& sou
   return {};
 }
 
+Status check_copy_source(const std::string& source) {
+  struct stat status{};
+  if (source == "-" || ::lstat(parse_path(source).text.c_str(), &status) == 0) return {};
+  return fail_sys("Looking for " + printable(source) + " failed", errno);
+}
+
+Status check_copy_target(const std::string& target) {
+  const Path to = parse_path(target);
+  struct stat status{};
+  if (target == "-" || ::stat(to.text.c_str(), &status) == 0) return {};
+  const std::string folder = to.wants_folder ? to.text : to.parent();
+  if (::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
+  return fail(ErrorCode::kNotFound, "There is no folder " + printable(folder) + " on this machine",
+              "Make it first, e.g. with mkdir -p.");
+}
+
 Status copy_from_guest(EventLoop& loop, ShimClient& client, const std::string& source,
                        const std::string& target, const CopyOptions& options) {
   const Path from = guest_path(source);

@@ -20,6 +20,11 @@ struct CopyOptions {
 Status copy_to_guest(EventLoop& loop, ShimClient& client, const std::string& source,
                      const std::string& target, const CopyOptions& options);
 /// `source` in the guest to `target` on the host ("-": a tar stream on stdout).
+/// Before the work whose result is to be copied: whether this machine has what is copied, or the folder that
+/// it goes to. "-" is good.
+Status check_copy_source(const std::string& source);
+Status check_copy_target(const std::string& target);
+
 Status copy_from_guest(EventLoop& loop, ShimClient& client, const std::string& source,
                        const std::string& target, const CopyOptions& options);
 

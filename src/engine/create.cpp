@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "engine/engine_impl.h"
 #include "engine/names.h"
 #include "engine/options.h"
+#include "image/debian.h"
 
 namespace drupe {
 namespace {
@@ -31,7 +33,14 @@ Result<Image> EngineImpl::resolve_image(const SandboxOptions& options) {
   pull.force = options.pull == PullPolicy::kAlways;
   pull.cancel = options_.cancel;
   pull.on_progress = [this](const Progress& report) { progress(report.what, report.done, report.total); };
-  return store->pull(options.image, pull);
+  auto pulled = store->pull(options.image, pull);
+  if (pulled || pulled.error().code == ErrorCode::kCancelled) return pulled;
+  Error error = std::move(pulled).error().in("The image " + options.image + " could not be fetched");
+  const auto recipes = debian_recipes();
+  if (std::ranges::find(recipes, options.image) != recipes.end())
+    error = std::move(error).with_next_step("drupe image build-debian " + options.image +
+                                            " makes it from Debian's packages.");
+  return std::unexpected(std::move(error));
 }
 
 Status EngineImpl::name_sandbox(SandboxRecord& record) const {

@@ -62,8 +62,7 @@ Result<BaseContext> EngineImpl::base_context() {
 Result<SandboxInfo> EngineImpl::look_at(const std::string& id) {
   DRUPE_ASSIGN(MendResult mended, mend_sandbox(home_, id));
   if (!mended.note.empty()) note(mended.note);
-  if (!mended.record)
-    return fail(ErrorCode::kNotFound, "There is no sandbox " + id, "drupe ps lists all sandboxes.");
+  if (!mended.record) return no_sandbox(id);
   return SandboxInfo{std::move(*mended.record), mended.alive && !owned_.contains(id)};
 }
 
@@ -71,9 +70,7 @@ Result<SandboxInfo> EngineImpl::find(std::string_view id_or_name) {
   DRUPE_ASSIGN(const std::string id, resolve_sandbox(home_, id_or_name));
   auto info = look_at(id);
   // One that goes while it is looked at is not there.
-  if (!info && info.error().code == ErrorCode::kNotFound)
-    return fail(ErrorCode::kNotFound, "There is no sandbox " + std::string(id_or_name),
-                "drupe ps lists all sandboxes.");
+  if (!info && info.error().code == ErrorCode::kNotFound) return no_sandbox(id_or_name);
   return info;
 }
 

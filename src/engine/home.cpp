@@ -92,6 +92,11 @@ struct DirCloser {
 
 }  // namespace
 
+std::unexpected<Error> no_sandbox(std::string_view id_or_name) {
+  return fail(ErrorCode::kNotFound, "There is no sandbox " + std::string(id_or_name),
+              "drupe ps -a lists all sandboxes.");
+}
+
 bool is_sandbox_id(std::string_view text) {
   return text.size() == 12 &&
          std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
@@ -121,8 +126,7 @@ Result<UniqueFd> Home::lock() const {
 
 Result<UniqueFd> Home::open_sandbox(const std::string& id) const {
   auto opened = open_at(dir(), sandbox(id), O_DIRECTORY | O_RDONLY | O_NOFOLLOW);
-  if (!opened && opened.error().code == ErrorCode::kNotFound)
-    return fail(ErrorCode::kNotFound, "There is no sandbox " + id, "drupe ps lists all sandboxes.");
+  if (!opened && opened.error().code == ErrorCode::kNotFound) return no_sandbox(id);
   return opened;
 }
 

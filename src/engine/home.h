@@ -66,6 +66,8 @@ class Home {
   std::string path_;
 };
 
+/// kNotFound for an id or a name.
+[[nodiscard]] std::unexpected<Error> no_sandbox(std::string_view id_or_name);
 /// Twelve lower-case hexadecimal digits.
 [[nodiscard]] bool is_sandbox_id(std::string_view text);
 

@@ -84,15 +84,13 @@ Result<MendResult> mend_sandbox(const Home& home, const std::string& id) {
   DRUPE_ASSIGN(result.alive, is_locked(dir.get(), kLockFile));
   auto record = read_own_record(dir.get(), id);
   if (!record) {
-    if (record.error().code == ErrorCode::kNotFound)
-      return fail(ErrorCode::kNotFound, "There is no sandbox " + id, "drupe ps lists all sandboxes.");
+    if (record.error().code == ErrorCode::kNotFound) return no_sandbox(id);
     return std::unexpected(std::move(record)
                                .error()
                                .in("The record of sandbox " + id + " cannot be read")
                                .with_next_step("drupe rm -f " + id + " removes it."));
   }
-  if (result.alive && is_going(*record))
-    return fail(ErrorCode::kNotFound, "There is no sandbox " + id, "drupe ps lists all sandboxes.");
+  if (result.alive && is_going(*record)) return no_sandbox(id);
   if (result.alive || !needs_mending(*record)) {
     result.record = std::move(*record);
     return result;

@@ -115,9 +115,7 @@ Result<std::string> match_prefix(const std::vector<std::string>& candidates, std
     if (candidate.starts_with(text)) found.push_back(candidate);
   }
   if (found.size() == 1) return found.front();
-  if (found.empty())
-    return fail(ErrorCode::kNotFound, "There is no sandbox " + std::string(text),
-                "drupe ps lists all sandboxes.");
+  if (found.empty()) return no_sandbox(text);
   std::string listed;
   for (std::size_t i = 0; i < std::min(found.size(), kListedCandidates); ++i)
     listed += (i == 0 ? "" : ", ") + found[i];
@@ -132,7 +130,7 @@ Result<std::string> resolve_sandbox(const Home& home, std::string_view id_or_nam
   const std::string text(id_or_name);
   if (!check_name(text))
     return fail(ErrorCode::kNotFound, "There is no sandbox with this name or id",
-                "drupe ps lists all sandboxes.");
+                "drupe ps -a lists all sandboxes.");
   DRUPE_ASSIGN(const auto named, lookup_name(home, text));
   if (named) return *named;
   DRUPE_ASSIGN(const auto ids, home.sandbox_ids());
