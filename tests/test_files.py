@@ -213,3 +213,13 @@ def test_interrupted_copy_leaves_the_sandbox_usable(drupe, box, tmp_path):
     process.wait()
     assert box.exec("echo", "fine").out == b"fine\n"
     assert box.sh("rm -f /tmp/big*; ls /tmp | grep -c big; true").text.strip() == "0"
+
+
+def test_a_mounted_file_is_copied_over(drupe, box, tmp_path):
+    """/etc/hosts is a mount of its own in a sandbox: it takes a new content, never a new file."""
+    for text in (b"127.0.0.1 localhost\n192.0.2.7 longer.example.com\n", b"127.0.0.1 localhost\n"):
+        source = tmp_path / "hosts"
+        source.write_bytes(text)
+        drupe("cp", source, f"{box.name}:/etc/hosts")
+        assert box.sh("cat /etc/hosts").out == text
+        assert box.sh("grep -c ' /etc/hosts ' /proc/mounts").text == "1\n"

@@ -22,6 +22,9 @@ struct Devices {
 /// Waits for the devices by the kernel's own announcements; at most ten seconds.
 Result<Devices> find_devices();
 
+/// Settings of the root disk's queue.
+void tune_disk();
+
 /// 127.0.0.1 and ::1.
 Status loopback_up();
 

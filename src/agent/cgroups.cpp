@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 namespace drupe::agent {
 namespace {
@@ -66,6 +67,7 @@ Result<Cgroups> Cgroups::create() {
   try_put(groups.work_.get(), "pids.max", std::to_string(kMaxProcesses));
   // The kernel's own bounds must not bite first, or a fork bomb would keep the agent from forking.
   try_put(AT_FDCWD, "/proc/sys/kernel/threads-max", std::to_string(kMaxProcesses + 2048));
+  DRUPE_ASSIGN(groups.freeze_, open_at(groups.work_.get(), "cgroup.freeze", O_WRONLY));
   DRUPE_ASSIGN(groups.events_, open_at(groups.work_.get(), "cgroup.events", O_RDONLY));
   return groups;
 }
@@ -112,7 +114,11 @@ void Cgroups::release(std::unique_ptr<ExecCgroup> cgroup) {
 }
 
 Status Cgroups::set_frozen(bool frozen) {
-  return put(work_.get(), "cgroup.freeze", frozen ? "1" : "0");
+  // Through a descriptor that is kept: opening runs much of the kernel's code, which an emulated machine that
+  // has just been restored translates for the first time.
+  if (::pwrite(freeze_.get(), frozen ? "1" : "0", 1, 0) != 1)
+    return fail_sys("Freezing or thawing the user's processes failed", errno);
+  return {};
 }
 
 bool Cgroups::frozen() const {

@@ -56,7 +56,7 @@ class Cgroups {
  private:
   Result<std::unique_ptr<ExecCgroup>> make();
 
-  UniqueFd root_, agent_, work_, tasks_, events_;
+  UniqueFd root_, agent_, work_, tasks_, events_, freeze_;
   std::vector<std::unique_ptr<ExecCgroup>> free_;       ///< Empty, at most kPooled.
   std::vector<std::unique_ptr<ExecCgroup>> lingering_;  ///< The command ended, children of it live on.
   std::uint64_t next_ = 1;

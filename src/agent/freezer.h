@@ -6,14 +6,14 @@
 #include <string>
 
 #include "agent/cgroups.h"
-#include "agent/work.h"
+#include "agent/flusher.h"
 #include "base/event_loop.h"
 
 namespace drupe::agent {
 
-/// Work is stopped first and its files are flushed then, by a child, so that the loop never waits for a disk:
-/// what is then on the disk is everything that was written, in a journal that any mount replays. Who expects
-/// much to flush has it done before, while work runs (kSync).
+/// Work is stopped first and its files are flushed then, by the flusher, so that the loop never waits for a
+/// disk: what is then on the disk is everything that was written, in a journal that any mount replays. Who
+/// expects much to flush has it done before, while work runs (kSync).
 ///
 /// The file systems are not frozen (FIFREEZE). That would only empty the journal, and its thaw writes the
 /// superblock before anything else can happen: the dearest step of a restore on an emulated machine, which
@@ -22,7 +22,8 @@ class Freezer {
  public:
   using Done = std::function<void(Status)>;
 
-  Freezer(EventLoop& loop, Work& work, Cgroups& cgroups) : loop_(loop), work_(work), cgroups_(cgroups) {}
+  Freezer(EventLoop& loop, Flusher& flusher, Cgroups& cgroups)
+      : loop_(loop), flusher_(flusher), cgroups_(cgroups) {}
   ~Freezer();
   Freezer(const Freezer&) = delete;
   Freezer& operator=(const Freezer&) = delete;
@@ -37,20 +38,16 @@ class Freezer {
 
  private:
   enum class State { kIdle, kFreezingWork, kFlushing, kFrozen, kUndoing };
-  Status start_child();
-  void on_child();
   void work_changed();
+  void on_flushed(bool flushed);
   void succeed();
   void undo(Error error);
-  void child_gone();
-  void end_child();
   void stop_waiting();
 
   EventLoop& loop_;
-  Work& work_;
+  Flusher& flusher_;
   Cgroups& cgroups_;
   State state_ = State::kIdle;
-  UniqueFd child_, answers_;
   EventLoop::TimerId timer_ = 0;
   Done done_;
   std::function<void()> next_;  ///< A freeze that waits for the end of an undo.

@@ -1,6 +1,9 @@
 // drupe-init: PID 1 of the guest. src/agent/README.md has the tour.
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 
+#include <malloc.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -15,7 +18,24 @@
 namespace drupe::agent {
 namespace {
 
+constexpr int kHeap = 512 * 1024;
+
+/// A heap that neither grows nor shrinks in ordinary work: in a machine that has just been restored, each
+/// page fault and brk() runs code of the kernel that has to be translated first.
+void keep_heap() {
+  ::mallopt(M_TRIM_THRESHOLD, kHeap * 64);
+  ::mallopt(M_TOP_PAD, kHeap);
+  ::mallopt(M_MMAP_THRESHOLD, kHeap);
+  void* const touched = std::malloc(kHeap / 2);
+  if (touched == nullptr) return;
+  std::memset(touched, 1, kHeap / 2);
+  // The compiler may not drop what is never read.
+  asm volatile("" : : "r"(touched) : "memory");
+  std::free(touched);
+}
+
 Status serve() {
+  keep_heap();
   mount_own_filesystems();
   load_modules();
   close_doors();
@@ -30,11 +50,13 @@ Status serve() {
   const rlimit files{1024 * 1024, 1024 * 1024};
   ::setrlimit(RLIMIT_NOFILE, &files);
   DRUPE_ASSIGN(auto devices, find_devices());
+  tune_disk();
   if (auto up = loopback_up(); !up) say(up.error().message);
   DRUPE_ASSIGN(auto cgroups, Cgroups::create());
   DRUPE_ASSIGN(auto work, Work::create(cgroups));
   DRUPE_ASSIGN(const auto loop, EventLoop::create());
-  Server server(*loop, std::move(cgroups), std::move(work), std::move(devices));
+  DRUPE_ASSIGN(auto repair, KernelRepair::create());
+  Server server(*loop, std::move(cgroups), std::move(work), std::move(repair), std::move(devices));
   return server.run();
 }
 

@@ -147,6 +147,8 @@ Status Server::on_request(const Frame& frame) {
       break;
     case RequestKind::kSetHost:
       with(SetHostRequest::decode(request.body), [&](const SetHostRequest& m) {
+        if (!m.hosts.empty())
+          if (auto set = work_.names().set_hosts(m.hosts); !set) return reply_status(id, set);
         helpers_.run([this, m] { return without_value(write_host_files(work_, m)); }, milliseconds(0),
                      [this, id](const Result<std::string>& done) { reply(id, done); });
       });
@@ -172,13 +174,13 @@ Result<std::string> Server::hello() const {
 
 void Server::set_up(std::uint32_t id, const SetUpRequest& request) {
   // User work may still be frozen, and stays so.
-  if (auto repaired = repair_kernel(request); !repaired) return reply_status(id, repaired);
+  if (auto repaired = repair_.apply(request); !repaired) return reply_status(id, repaired);
   if (request.new_identity) {
     if (auto set = work_.set_boot_id(new_boot_id()); !set) return reply_status(id, set);
   }
   defaults_ = Defaults{request.default_env, request.default_user, request.default_cwd};
   // Who is resumed has its names already, and has perhaps changed them.
-  reply_status(id, request.new_identity ? repair_names(work_, request) : Status());
+  reply_status(id, request.new_identity ? work_.names().set(request.hostname, request.machine_id) : Status());
 }
 
 void Server::freeze(std::uint32_t id, const FreezeRequest& request) {

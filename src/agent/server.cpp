@@ -13,13 +13,15 @@ constexpr std::size_t kMaxStreams = 1024;
 
 }  // namespace
 
-Server::Server(EventLoop& loop, Cgroups cgroups, Work work, Devices devices)
+Server::Server(EventLoop& loop, Cgroups cgroups, Work work, KernelRepair repair, Devices devices)
     : loop_(loop),
       cgroups_(std::move(cgroups)),
       work_(std::move(work)),
+      repair_(std::move(repair)),
       devices_(std::move(devices)),
       helpers_(loop_, work_),
-      freezer_(loop_, work_, cgroups_) {}
+      flusher_(loop_, work_),
+      freezer_(loop_, flusher_, cgroups_) {}
 
 Server::~Server() = default;
 
@@ -27,6 +29,7 @@ Status Server::run() {
   DRUPE_TRY(open_control());
   DRUPE_TRY(open_bulk());
   watch_init();
+  if (auto started = flusher_.start(); !started) say(started.error().message);
   return loop_.run();
 }
 

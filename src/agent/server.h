@@ -14,6 +14,7 @@
 #include "agent/helper.h"
 #include "agent/job.h"
 #include "agent/launch.h"
+#include "agent/repair.h"
 #include "agent/work.h"
 
 namespace drupe::agent {
@@ -21,7 +22,7 @@ namespace drupe::agent {
 /// Owns everything of the running agent. One thread.
 class Server : public JobHost {
  public:
-  Server(EventLoop& loop, Cgroups cgroups, Work work, Devices devices);
+  Server(EventLoop& loop, Cgroups cgroups, Work work, KernelRepair repair, Devices devices);
   ~Server() override;
   /// Serves until the machine is powered off; returns only on a failure of the loop.
   Status run();
@@ -83,13 +84,16 @@ class Server : public JobHost {
   void shut_down(std::uint32_t id, const ShutdownRequest& request);
   void kill_everything();
   void unmount();
+  void finish();
 
   EventLoop& loop_;
   Cgroups cgroups_;
   Work work_;
+  KernelRepair repair_;
   Devices devices_;
   std::unique_ptr<Port> control_, bulk_;
   Helpers helpers_;
+  Flusher flusher_;
   Freezer freezer_;
   Defaults defaults_;
 
@@ -115,13 +119,6 @@ class Server : public JobHost {
 
 /// Ends the machine. Returns only when the kernel refuses.
 void power_off();
-
-/// Steps of SetUpRequest that concern the kernel, and the names of the machine. repair.cpp.
-Status repair_kernel(const SetUpRequest& request);
-Status repair_names(const Work& work, const SetUpRequest& request);
-/// A random UUID in text form.
-[[nodiscard]] std::string new_boot_id();
-Status write_host_files(const Work& work, const SetHostRequest& request);
 
 /// Reads counters only. stats.cpp.
 [[nodiscard]] GuestStats collect_stats(const Work& work);

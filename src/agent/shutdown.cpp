@@ -53,12 +53,21 @@ void Server::kill_everything() {
 }
 
 void Server::unmount() {
-  helpers_.run([this] { return finish_disk(work_); }, kUnmountTime,
-               [this](const Result<std::string>& done) {
-                 if (!done) say(done.error().message);
-                 reply(shutdown_id_, std::string());
-                 control_->when_flushed([] { power_off(); });
-               });
+  // The flusher lives in the user's mount namespace: while it does, what was mounted there stays mounted.
+  const auto give_up = loop_.after(kUnmountTime, [this] { finish(); });
+  flusher_.stop([this, give_up] {
+    loop_.cancel(give_up);
+    helpers_.run([this] { return finish_disk(work_); }, kUnmountTime,
+                 [this](const Result<std::string>& done) {
+                   if (!done) say(done.error().message);
+                   finish();
+                 });
+  });
+}
+
+void Server::finish() {
+  reply(shutdown_id_, std::string());
+  control_->when_flushed([] { power_off(); });
 }
 
 void power_off() {

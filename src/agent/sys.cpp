@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,6 +88,12 @@ std::string reread(int fd) {
   std::array<char, 4096> text;
   const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
   return got > 0 ? std::string(text.data(), static_cast<std::size_t>(got)) : std::string();
+}
+
+bool is_mount_point(DirFd dir, const std::string& path) {
+  struct statx info{};
+  return ::statx(dir, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+         (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 std::uint64_t parse_number(std::string_view digits, std::uint64_t fallback) {

@@ -39,6 +39,10 @@ Status put(DirFd dir, const std::string& path, std::string_view text);
 [[nodiscard]] std::string reread(int fd);
 /// The number behind `key` in "key value" lines; 0 when it is not there.
 [[nodiscard]] std::uint64_t value_of(std::string_view text, std::string_view key);
+/// Something is mounted at `path`, a file as those of NameFiles or a directory: nothing can be renamed over
+/// it.
+[[nodiscard]] bool is_mount_point(DirFd dir, const std::string& path);
+
 /// Decimal digits only; `fallback` for anything else.
 [[nodiscard]] std::uint64_t parse_number(std::string_view digits, std::uint64_t fallback);
 

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/sys.h"
 #include "agent/tasks.h"
 #include "base/files.h"
 #include "base/ids.h"
@@ -110,6 +111,11 @@ Result<std::string> write_in_place(const FileOptions& options, const std::string
   return describe(file.get(), path);
 }
 
+Result<std::string> write_over(const FileOptions& options, const std::string& path) {
+  if (::truncate(path.c_str(), 0) != 0) return file_error("Writing", path, errno);
+  return write_in_place(options, path);
+}
+
 /// A file without a name where the file system offers it, so that an interrupted upload leaves nothing
 /// behind.
 struct Unpublished {
@@ -186,6 +192,7 @@ Result<std::string> write_file_task(const FileOptions& options) {
   if (exists && options.exclusive) return file_error("Creating", path, EEXIST);
   if (options.append || options.ranged || (exists && !S_ISREG(old.st_mode)))
     return write_in_place(options, path);
+  if (exists && is_mount_point(AT_FDCWD, path)) return write_over(options, path);
   auto written = write_atomically(options, path, exists ? &old : nullptr);
   // Files of procfs and sysfs, and writable files in directories that are not: there is no beside, only in.
   const bool no_beside = !written && exists && written.error().message.starts_with("Creating a file in");

@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "agent/sys.h"
 #include "agent/tar_read.h"
 #include "agent/tasks.h"
 #include "agent/tree.h"
@@ -133,6 +134,8 @@ class Unpacker {
   /// Takes away what has the name, but no directory that is not empty.
   Status make_room(const Place& place, const std::string& path) const {
     if (::unlinkat(place.parent.get(), place.name.c_str(), 0) == 0 || errno == ENOENT) return {};
+    // A mounted file, as those of NameFiles are, is written where it is (see file()).
+    if (errno == EBUSY) return {};
     if (errno != EISDIR && errno != EPERM) return file_error("Replacing", path, errno);
     if (::unlinkat(place.parent.get(), place.name.c_str(), AT_REMOVEDIR) != 0)
       return file_error("Replacing the directory", path, errno);
@@ -159,8 +162,11 @@ class Unpacker {
   }
 
   Status file(const TarEntry& entry, const std::string& path, const Place& place, TarReader& reader) {
-    const UniqueFd fd(::openat(place.parent.get(), place.name.c_str(),
-                               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    UniqueFd fd(::openat(place.parent.get(), place.name.c_str(),
+                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd.valid() && errno == EEXIST && is_mount_point(place.parent.get(), place.name))
+      fd = UniqueFd(::openat(place.parent.get(), place.name.c_str(),
+                             O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!fd.valid()) return file_error("Creating", path, errno);
     for (const auto& extent : entry.extents) DRUPE_TRY(write_extent(fd.get(), path, extent, reader));
     if (entry.sparse && ::ftruncate(fd.get(), static_cast<off_t>(entry.size)) != 0)

@@ -41,9 +41,10 @@ Result<Work> Work::create(Cgroups& cgroups) {
   DRUPE_ASSIGN(work.devpts_, new_mount("devpts", {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}},
                                        MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
   DRUPE_ASSIGN(const UniqueFd extras,
-               new_mount("tmpfs", {{"size", "64k"}, {"mode", "0755"}}, MOUNT_ATTR_NODEV));
+               new_mount("tmpfs", {{"size", "4m"}, {"mode", "0755"}}, MOUNT_ATTR_NODEV));
   DRUPE_ASSIGN(work.boot_id_, open_at(extras.get(), "boot_id", O_RDWR | O_CREAT, 0444));
   DRUPE_TRY(work.set_boot_id(slurp(AT_FDCWD, "/proc/sys/kernel/random/boot_id")));
+  DRUPE_ASSIGN(work.names_, NameFiles::create(extras.get(), work.root_.get()));
   DRUPE_ASSIGN(work.own_pid_ns_, open_at(AT_FDCWD, "/proc/self/ns/pid", O_RDONLY));
   DRUPE_ASSIGN(Pipe ready, make_pipe());
   ::mkdir("/sandbox", 0755);

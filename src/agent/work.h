@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agent/cgroups.h"
+#include "agent/names.h"
 #include "agent/sys.h"
 
 namespace drupe::agent {
@@ -36,9 +37,11 @@ class Work {
   /// What user work reads as its boot id.
   Status set_boot_id(const std::string& id);
   [[nodiscard]] const std::string& boot_id() const { return boot_id_text_; }
+  [[nodiscard]] NameFiles& names() { return names_; }
 
  private:
   UniqueFd root_, devpts_, init_, own_pid_ns_, boot_id_;
+  NameFiles names_;
   std::string boot_id_text_;
   pid_t init_pid_ = 0;
   ChildNamespace current_ = ChildNamespace::kAgent;
@@ -46,7 +49,8 @@ class Work {
 
 /// What the init's child process gets; see work_init.cpp.
 struct WorkMounts {
-  int root, devpts, extras;
+  int root, devpts;
+  int extras;  ///< The boot id and the name files.
 };
 /// Body of the init; `ready` gets "ok" or the reason of a failure. Never returns.
 [[noreturn]] void run_work_init(const WorkMounts& mounts, UniqueFd ready);

@@ -1,5 +1,6 @@
 // PID 1 of user work: prepares the root it will see, then only reaps. The image may be hostile: nothing here
 // follows a symbolic link of it; what must be a directory and is not is replaced, on the sandbox's own disk.
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -91,15 +92,58 @@ Status fill_dev(int root, int devpts) {
   return {};
 }
 
-/// The boot id's file as a mount of its own. A file system must be part of the tree for a moment to give one.
-Result<UniqueFd> boot_id_file(int extras) {
+/// Files of the agent's, each as a mount of its own.
+struct FileMounts {
+  UniqueFd boot_id;
+  std::array<UniqueFd, kNameFiles.size()> names;
+};
+
+Result<UniqueFd> file_mount(int extras, const char* name) {
+  UniqueFd file(::open_tree(extras, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  if (!file.valid()) return fail_sys(std::string("Preparing ") + name + " failed", errno);
+  return file;
+}
+
+/// A file system must be part of the tree for a moment to give mounts of its files.
+Result<FileMounts> file_mounts(int extras) {
   DRUPE_ASSIGN(const UniqueFd at, open_at(AT_FDCWD, "/sandbox", O_PATH | O_DIRECTORY));
   DRUPE_TRY(attach(extras, at.get(), "a file system of the agent's"));
-  UniqueFd file(::open_tree(extras, "boot_id", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
-  const int err = errno;
+  FileMounts mounts;
+  DRUPE_ASSIGN(mounts.boot_id, file_mount(extras, "boot_id"));
+  for (std::size_t i = 0; i < kNameFiles.size(); ++i) {
+    DRUPE_ASSIGN(mounts.names[i], file_mount(extras, kNameFiles[i].name));
+  }
   ::umount2("/sandbox", MNT_DETACH);
-  if (!file.valid()) return fail_sys("Preparing the boot id failed", err);
-  return file;
+  return mounts;
+}
+
+/// The place of a name file in the image: a file, put in the place of a link or of a special file.
+Result<UniqueFd> own_file(int parent, const NameFile& wanted) {
+  struct stat info{};
+  if (::fstatat(parent, wanted.name, &info, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(info.st_mode))
+    ::unlinkat(parent, wanted.name, S_ISDIR(info.st_mode) ? AT_REMOVEDIR : 0);
+  const UniqueFd made(
+      ::openat(parent, wanted.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, wanted.mode));
+  UniqueFd fd(::openat(parent, wanted.name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return fail_sys(std::string("Making /etc/") + wanted.name + " in the sandbox failed", errno);
+  return fd;
+}
+
+/// What an image makes impossible here, it alone goes without.
+void fill_etc(int root, const FileMounts& mounts) {
+  const auto etc = open_etc(root, O_RDONLY | O_DIRECTORY);
+  if (!etc) return say(etc.error().message);
+  for (std::size_t i = 0; i < kNameFiles.size(); ++i) {
+    const auto at = own_file(etc->get(), kNameFiles[i]);
+    const auto done =
+        at ? attach(mounts.names[i].get(), at->get(), kNameFiles[i].name) : std::unexpected(at.error());
+    if (!done) say(done.error().message);
+  }
+  struct stat info{};
+  if (::fstatat(etc->get(), "mtab", &info, AT_SYMLINK_NOFOLLOW) != 0 &&
+      ::symlinkat("/proc/mounts", etc->get(), "mtab") != 0)
+    say("making /etc/mtab failed");
 }
 
 Status fill_proc(int root, int boot_id) {
@@ -130,11 +174,11 @@ Status prepare(const WorkMounts& mounts) {
   // Nothing of the agent's lies under the new root, should its cover ever be lifted.
   for (const char* own : {"/cg", "/dev", "/sys", "/proc"}) ::umount2(own, MNT_DETACH);
   ::umask(0);
-  DRUPE_ASSIGN(const UniqueFd boot_id, boot_id_file(mounts.extras));
+  DRUPE_ASSIGN(const FileMounts files, file_mounts(mounts.extras));
   DRUPE_ASSIGN(const UniqueFd sandbox, open_at(AT_FDCWD, "/sandbox", O_PATH | O_DIRECTORY));
   DRUPE_TRY(attach(mounts.root, sandbox.get(), "the disk"));
   DRUPE_ASSIGN(const UniqueFd root, open_at(AT_FDCWD, "/sandbox", O_PATH | O_DIRECTORY));
-  DRUPE_TRY(fill_proc(root.get(), boot_id.get()));
+  DRUPE_TRY(fill_proc(root.get(), files.boot_id.get()));
   DRUPE_TRY(fill_sys(root.get()));
   DRUPE_TRY(fill_dev(root.get(), mounts.devpts));
   for (const char* name : {"run", "etc"}) {
@@ -143,6 +187,7 @@ Status prepare(const WorkMounts& mounts) {
     if (::fstatat(root.get(), name, &info, AT_SYMLINK_NOFOLLOW) != 0)
       DRUPE_TRY(own_directory(root.get(), name, 0755));
   }
+  fill_etc(root.get(), files);
   struct stat info{};
   if (::fstatat(root.get(), "tmp", &info, AT_SYMLINK_NOFOLLOW) != 0)
     DRUPE_TRY(own_directory(root.get(), "tmp", 01777));

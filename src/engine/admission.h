@@ -38,7 +38,7 @@ void release_promise(const Home& home, const std::string& id, std::uint64_t mib)
 /// Sum of all entries. `exact`: entries whose sandbox is not alive are removed and not counted.
 Result<Promised> promised_memory(const Home& home, bool exact);
 
-/// One of the places for restores in progress, of which there are as many as cores; the rest queue in the
+/// One of the places for restores in progress, of which there are two for each core; the rest queue in the
 /// order of their tickets, across processes. A place is given back when the value is destroyed or its process
 /// dies.
 class StartSlot {

@@ -65,7 +65,9 @@ class Ticket {
 }  // namespace
 
 std::uint32_t StartSlot::count() {
-  return std::clamp(std::thread::hardware_concurrency(), 1U, 64U);
+  // With one for each processor a third of their time passes idle: a start waits for its processes, its files and
+  // its guest in turn.
+  return std::clamp(2 * std::thread::hardware_concurrency(), 2U, 64U);
 }
 
 Result<StartSlot> StartSlot::try_take(const Home& home) {

@@ -184,3 +184,18 @@ def test_shutdown_kills_after_the_grace(own_vm):
     assert own_vm.wait_end(30) == 0
     assert 0.4 < time.monotonic() - begin < 25
     assert main.facts.signal == 9
+
+
+def test_name_files_are_written_in_place(vm):
+    """They are mounted files: nothing can be renamed over them, so uploads write into them."""
+    vm.set_up(hostname="named")
+    assert vm.sh("for f in hostname hosts machine-id; do grep -c \" /etc/$f \" /proc/mounts; done").stdout == b"1\n1\n1\n"
+    assert vm.sh("echo 192.0.2.1 mine >> /etc/hosts; mv /etc/hosts /etc/other").facts.exit_code != 0
+    vm.set_up(hostname="renamed")
+    hosts = vm.sh("cat /etc/hosts").stdout
+    assert hosts.count(b"192.0.2.1 mine\n") == 1 and b"\trenamed " in hosts and b"named\t" not in hosts
+    longer = b"# " + b"x" * 5000 + b"\n" + hosts
+    vm.task(p.WRITE_FILE, "/etc/hosts", input=longer)
+    assert vm.sh("cat /etc/hosts").stdout == longer
+    vm.task(p.WRITE_FILE, "/etc/hosts", input=hosts)
+    assert vm.sh("cat /etc/hosts").stdout == hosts

@@ -27,12 +27,15 @@ class Arguments {
 std::string kernel_parameters(const QemuCommandInput& input) {
   // Two is "alert": a file system without a disk to write to reports every page as critical, and each line
   // costs an emulated machine a millisecond. A panic is always printed whole.
-  std::string out = "console=ttyS0 loglevel=2 panic=-1 reboot=t random.trust_cpu=on raid=noautodetect";
+  std::string out =
+      "console=ttyS0 loglevel=2 panic=-1 reboot=t random.trust_cpu=on raid=noautodetect audit=0 psi=0 "
+      "nowatchdog transparent_hugepage=madvise lsm=lockdown,landlock";
   if (input.accelerator == Accelerator::kTcg) {
     // With the right number, never a rounded guess: every clock of the guest runs by it. HZ is 250 in
     // Debian's kernel.
     out += " tsc_early_khz=" + number(input.tsc_khz) +
-           " tsc=reliable lpj=" + number(input.tsc_khz * 1000 / 250) + " no_timer_check mitigations=off";
+           " tsc=reliable lpj=" + number(input.tsc_khz * 1000 / 250) +
+           " no_timer_check mitigations=off init_on_alloc=0 hardened_usercopy=off";
   }
   if (!input.command_line.empty()) out += " " + input.command_line;
   return out;
@@ -137,7 +140,10 @@ QemuCommand qemu_command(const QemuCommandInput& input) {
                 input.mac[3], input.mac[4], input.mac[5]);
   args.add("-netdev",
            "dgram,id=" + std::string(kNetId) + ",local.type=fd,local.str=" + number(qemu_fd::kNet));
-  args.add("-device", "virtio-net-device,netdev=" + std::string(kNetId) + ",mac=" + mac);
+  // No announcement after a restore: the host knows where the machine is, and the guest's answer to it would
+  // run half of its network code in every sandbox, those without a network included.
+  args.add("-device",
+           "virtio-net-device,netdev=" + std::string(kNetId) + ",mac=" + mac + ",guest_announce=off");
   if (input.restore) {
     args.add("-incoming", "defer");
   } else {

@@ -12,7 +12,7 @@ namespace drupe {
 
 /// Counts every change of the device list, the CPU model or the driver's kernel parameters that makes saved
 /// state unusable.
-inline constexpr int kQemuDeviceListVersion = 2;
+inline constexpr int kQemuDeviceListVersion = 3;
 
 /// CPU model under software emulation. Without the two flags the guest's kernel and C library copy and clear
 /// memory with `rep movsb` and `rep stosb`, which TCG runs byte by byte: 64 KiB reads of /dev/zero 46 MB/s
