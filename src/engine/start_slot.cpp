@@ -65,8 +65,8 @@ class Ticket {
 }  // namespace
 
 std::uint32_t StartSlot::count() {
-  // With one for each processor a third of their time passes idle: a start waits for its processes, its files and
-  // its guest in turn.
+  // With one for each processor a third of their time passes idle: a start waits for its processes, its files
+  // and its guest in turn.
   return std::clamp(2 * std::thread::hardware_concurrency(), 2U, 64U);
 }
 
