@@ -239,3 +239,16 @@ def test_broken_record_is_a_sentence(drupe, new_box):
             assert drupe("ps", "-a", code=None).code in (0, 1)
     finally:
         record.write_bytes(good)
+
+
+def test_a_foreign_folder_is_no_home(drupe, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    tmp_path.chmod(0o755)
+    ran = drupe("ps", env={"DRUPE_HOME": str(tmp_path)}, code=1)
+    assert "holds other things already" in ran.error and "DRUPE_HOME" in ran.error
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.txt"] and tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_copy_without_a_path_is_refused(drupe, box, tmp_path):
+    assert "path is missing" in drupe("cp", f"{box.name}:", tmp_path / "all", code=125).error
+    assert not (tmp_path / "all").exists()

@@ -328,3 +328,28 @@ def test_unknown_image_names_its_recipe(drupe, tmp_path):
     remember_home(empty.home)
     refused = empty("run", "--pull", "missing", "devbox:1", "true", code=125)
     assert "devbox:1" in refused.error and "image build-debian devbox:1" in refused.error
+
+
+def test_a_detached_command_that_cannot_start_is_told(drupe):
+    """docker run -d says it as well; the sandbox stays, ended, until it is removed."""
+    try:
+        ran = drupe("run", "-d", "--name", "never-started", IMAGE, "no-such-program", code=127)
+        assert ran.out == b"" and "was not found" in ran.error
+    finally:
+        drupe("rm", "-f", "never-started")
+    assert drupe("run", "-d", "--rm", IMAGE, "/etc/hostname", code=126).out == b""
+
+
+def test_ending_a_client_with_a_terminal_ends_it(drupe):
+    """A shell at a terminal ignores SIGTERM: the signal ends the client and with it the sandbox."""
+    main, worker = pty.openpty()
+    client = drupe.popen("run", "-it", "--name", "ended-by-term", IMAGE, "sh", "-c", "trap '' TERM; echo up; cat",
+                         stdin=worker, stdout=worker, stderr=worker)
+    os.close(worker)
+    seen = b""
+    while b"up" not in seen:
+        seen += os.read(main, 1024)
+    client.terminate()
+    assert client.wait(timeout=60) == 128 + signal.SIGTERM
+    os.close(main)
+    assert "ended-by-term" not in drupe("ps", "-a").text

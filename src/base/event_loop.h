@@ -17,6 +17,11 @@ namespace drupe {
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
+/// CLOCK_MONOTONIC in nanoseconds, which other processes of this machine read alike.
+inline std::uint64_t monotonic_ns(Clock::time_point time) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
+}
+
 /// Owns the epoll descriptor, not the watched ones. Used by one thread only. Callbacks may add and remove
 /// watches and timers, also their own.
 class EventLoop {

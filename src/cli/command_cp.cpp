@@ -36,6 +36,8 @@ int run_command_cp(Session& session, const Arguments& arguments) {
   const Place to = parse_place(words->back());
   if (from.sandbox.empty() == to.sandbox.empty())
     return session.usage_error(set, "Exactly one of source and target must be SANDBOX:PATH.");
+  if (from.path.empty() || to.path.empty())
+    return session.usage_error(set, "A path is missing; '/' is the whole sandbox.");
   auto engine = session.engine();
   if (!engine) return session.fail_with(engine.error(), 1);
   auto sandbox = (*engine)->find(from.sandbox.empty() ? to.sandbox : from.sandbox);

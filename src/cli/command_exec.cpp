@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "base/ids.h"
 #include "cli/commands.h"
+#include "cli/detached.h"
 #include "cli/foreground.h"
 #include "cli/run_report.h"
 #include "cli/sandbox_flags.h"
@@ -40,38 +41,6 @@ int finish(Session& session, const ForegroundResult& result, const SandboxInfo& 
   return exit_status(result);
 }
 
-/// Starts the command and leaves it running.
-/// 0, or the status of a command that could not start, with the reason in `why`.
-Result<int> run_detached(Engine& engine, ShimClient& client, OpenRequest request, std::optional<Error>& why) {
-  request.exec.keep_on_reset = true;
-  bool done = false;
-  int status = 0;
-  std::optional<Error> error;
-  StreamHandler handler;
-  handler.on_opened = [&](const OpenedReply&) { done = true; };
-  handler.on_exit = [&](const ExitFacts& facts) {
-    why = facts.error;
-    if (why) status = exit_status(facts);
-    done = true;
-  };
-  handler.on_error = [&](const Error& problem) {
-    error = problem;
-    done = true;
-  };
-  handler.on_data = [](Channel, std::string_view) {};
-  DRUPE_ASSIGN(const auto stream, client.open(request, std::move(handler)));
-  DRUPE_ASSIGN(const bool answered,
-               engine.loop().run_until([&] { return done; }, Clock::now() + std::chrono::seconds(60)));
-  if (error) return std::unexpected(*error);
-  if (!answered) return fail(ErrorCode::kTimeout, "The sandbox did not start the command within 60 seconds");
-  if (why) return status;
-  client.reset(stream, "detached");
-  // The reset has to leave this process before the connection closes; an answered request proves it.
-  DRUPE_TRY(client.call(static_cast<std::uint16_t>(RequestKind::kPing), "",
-                        Clock::now() + std::chrono::seconds(10)));
-  return 0;
-}
-
 int exec_in(Session& session, const CommandFlags& flags, const Arguments& words) {
   OpenRequest request;
   request.kind = OpenKind::kExec;
@@ -98,7 +67,7 @@ int exec_in(Session& session, const CommandFlags& flags, const Arguments& words)
   auto engine = session.engine();
   if (flags.detach) {
     std::optional<Error> why;
-    auto started = run_detached(**engine, *target->client, request, why);
+    auto started = start_and_leave(**engine, *target->client, request, why);
     if (!started) return session.fail_with(started.error(), kOurFault);
     return why ? session.fail_with(*why, *started) : *started;
   }

@@ -4,6 +4,7 @@
 #include "base/files.h"
 #include "cli/cancel_scope.h"
 #include "cli/commands.h"
+#include "cli/detached.h"
 #include "cli/foreground.h"
 #include "cli/run_report.h"
 #include "cli/sandbox_flags.h"
@@ -157,6 +158,15 @@ int Run::run() {
   return finish(outcome, settled);
 }
 
+/// Attaches, which starts the main command, and leaves. 0, or the status of one that could not start.
+Result<int> start_main(Engine& engine, const std::string& id, std::optional<Error>& why) {
+  DRUPE_ASSIGN(const auto client, engine.connect(id, false));
+  OpenRequest request;
+  request.kind = OpenKind::kAttach;
+  request.exec.exec_id = "main";
+  return start_and_leave(engine, *client, request, why);
+}
+
 int run_detached(Session& session, const SandboxFlags& flags, SandboxOptions options) {
   options.detached = true;
   options.auto_remove = flags.remove;
@@ -169,10 +179,16 @@ int run_detached(Session& session, const SandboxFlags& flags, SandboxOptions opt
   auto made = (*engine)->create(options);
   if (!made) return session.fail_with(made.error(), kOurFault);
   const std::string id = made->record.id;
-  auto started = (*engine)->start(id, false, false);
+  auto started = (*engine)->start(id, made->record.main.has_value(), false);
   if (!started) {
     if (options.auto_remove) (void)(*engine)->remove(id, true);
     return session.fail_with(started.error(), kOurFault);
+  }
+  if (made->record.main) {
+    std::optional<Error> why;
+    const auto status = start_main(**engine, id, why);
+    if (!status) return session.fail_with(status.error(), kOurFault);
+    if (why) return session.fail_with(*why, *status);
   }
   return session.print(id + "\n");
 }

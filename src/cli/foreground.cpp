@@ -15,6 +15,8 @@
 namespace drupe::cli {
 namespace {
 
+/// So many signals to end, and the command is left behind.
+constexpr int kInsisted = 3;
 constexpr auto kPipeGrace = std::chrono::seconds(2);
 
 class Foreground {
@@ -122,8 +124,11 @@ void Foreground::on_signal(int number) {
     if (options_.tty && !ended_) client_.resize(stream_, size.rows, size.columns);
     return;
   }
-  if (number == SIGINT || number == SIGTERM) ++insisted_;
-  if (insisted_ >= 3) {
+  // A shell at a terminal ignores SIGTERM: passed on, nothing would come of it. Whoever ends a client that
+  // holds a terminal means the client.
+  if (options_.tty && (number == SIGTERM || number == SIGHUP)) insisted_ = kInsisted - 1;
+  if (number == SIGINT || number == SIGTERM || (options_.tty && number == SIGHUP)) ++insisted_;
+  if (insisted_ >= kInsisted) {
     result_.left_by_signal = number;
   } else if (!ended_) {
     const bool kill = insisted_ == 2;

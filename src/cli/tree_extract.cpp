@@ -19,7 +19,9 @@ namespace {
 
 constexpr std::size_t kChunk = 256 * 1024;
 constexpr std::size_t kMaxPath = 4096;
-constexpr std::size_t kMaxFolders = 1'000'000;  // Whose times are set at the end.
+constexpr std::size_t kMaxRemembered = 256U << 20;  // Bytes, of names that hard links may name.
+constexpr std::size_t kNodeBytes = 80;              // What a set keeps beside a name, about.
+constexpr std::size_t kMaxFolders = 1'000'000;      // Whose times are set at the end.
 
 timespec to_timespec(std::int64_t nanoseconds) {
   constexpr std::int64_t kGiga = 1'000'000'000;
@@ -66,7 +68,10 @@ class Extractor {
   int target_;
   const ExtractOptions& options_;
   const std::function<void(std::string_view)>& on_skip_;
+  void remember(const std::string& path);
+
   std::set<std::string> files_;  ///< Made by this stream: what hard links may name.
+  std::size_t remembered_bytes_ = 0;
   struct Folder {
     std::string path;
     std::uint32_t mode;
@@ -152,6 +157,9 @@ Status Extractor::make_folder(const UniqueFd& parent, const std::string& leaf, c
 Status Extractor::make_hard_link(const UniqueFd& parent, const std::string& leaf,
                                  const TarEntry& entry) const {
   DRUPE_ASSIGN(const std::string target, renamed(entry.link));
+  if (!files_.contains(target) && remembered_bytes_ >= kMaxRemembered)
+    return refused(entry.name,
+                   "it is a hard link, and the sandbox has sent more names than can be remembered");
   if (!files_.contains(target))
     return refused(entry.name, "it is a hard link to '" + entry.link + "', which was not sent before it");
   const Place place = split(target);
@@ -160,6 +168,12 @@ Status Extractor::make_hard_link(const UniqueFd& parent, const std::string& leaf
   if (::linkat(folder.get(), place.leaf.c_str(), parent.get(), leaf.c_str(), 0) != 0)
     return fail_sys("Making the hard link " + entry.name + " failed", errno);
   return {};
+}
+
+// Bounded: a hostile sandbox can send names without end.
+void Extractor::remember(const std::string& path) {
+  if (remembered_bytes_ >= kMaxRemembered) return;
+  if (files_.insert(path).second) remembered_bytes_ += path.size() + kNodeBytes;
 }
 
 Status Extractor::make(const TarEntry& entry, const std::string& path) {
@@ -184,7 +198,7 @@ Status Extractor::make(const TarEntry& entry, const std::string& path) {
       return fail_sys("Making the pipe " + entry.name + " failed", errno);
   } else {
     DRUPE_ASSIGN(file_, open_at(parent.get(), place.leaf, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
-    files_.insert(path);
+    remember(path);
     return set_owner(parent.get(), place.leaf, entry);
   }
   DRUPE_TRY(set_owner(parent.get(), place.leaf, entry));

@@ -64,8 +64,12 @@ Result<std::uint64_t> parse_memory_mib(std::string_view text) {
   return (bytes + kMib - 1) / kMib;
 }
 
-Result<std::uint64_t> parse_duration_ms(std::string_view text) {
-  DRUPE_ASSIGN(const Measure measure, parse_measure(text, "duration; write for example 30, 500ms, 5m or 2h"));
+namespace {
+
+/// One number with its unit, in milliseconds.
+Result<double> duration_part(std::string_view text) {
+  DRUPE_ASSIGN(const Measure measure,
+               parse_measure(text, "duration; write for example 30, 500ms, 5m or 1h30m"));
   double factor = 0;
   if (measure.unit.empty() || measure.unit == "s") {
     factor = 1e3;
@@ -81,7 +85,28 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
     return fail(ErrorCode::kInvalidArgument,
                 "'" + printable(text) + "' has an unknown unit; use ms, s, m, h or d");
   }
-  const double milliseconds = std::ceil(measure.number * factor);
+  return measure.number * factor;
+}
+
+/// Where the part at the start of `text` ends: before the first digit after a unit.
+std::size_t end_of_part(std::string_view text) {
+  const auto unit = text.find_first_not_of("0123456789.");
+  if (unit == std::string_view::npos || unit == 0) return text.size();
+  return std::min(text.find_first_of("0123456789", unit), text.size());
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_duration_ms(std::string_view text) {
+  double sum = 0;
+  std::string_view rest = text;
+  do {
+    const std::size_t end = end_of_part(rest);
+    DRUPE_ASSIGN(const double part, duration_part(end == text.size() ? text : rest.substr(0, end)));
+    sum += part;
+    rest.remove_prefix(end);
+  } while (!rest.empty());
+  const double milliseconds = std::ceil(sum);
   if (milliseconds < 1)
     return fail(ErrorCode::kInvalidArgument, "The duration must be more than zero",
                 "Leave the flag out for no limit");

@@ -30,6 +30,8 @@ TEST(Duration, ZeroNegativeAndHugeAreRefused) {
   EXPECT_EQ(*parse_duration_ms("0.5"), 500U);
   EXPECT_EQ(*parse_duration_ms("250ms"), 250U);
   EXPECT_EQ(*parse_duration_ms("2h"), 7'200'000U);
+  EXPECT_EQ(*parse_duration_ms("1h30m"), 5'400'000U);
+  EXPECT_EQ(*parse_duration_ms("1m1s250ms"), 61'250U);
   for (const char* bad : {"0", "-1", "1000000000000", "5x", "", "s", "1:30"})
     EXPECT_FALSE(parse_duration_ms(bad)) << bad;
 }

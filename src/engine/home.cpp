@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/ids.h"
 #include "engine/file_lock.h"
@@ -26,6 +27,10 @@ constexpr time_t kUnlockedScratchAge = 60;
 /// The longest name below the home is sandboxes/<12>/shim.sock, but that socket is reached through a
 /// directory descriptor, so only sanity bounds the path.
 constexpr std::size_t kLongestHomePath = 3000;
+
+struct DirCloser {
+  void operator()(DIR* stream) const { ::closedir(stream); }
+};
 
 Result<std::string> default_path() {
   if (const char* own = std::getenv("DRUPE_HOME"); own != nullptr && *own != '\0') return std::string(own);
@@ -47,6 +52,27 @@ Status check_directory(int dir, const std::string& path) {
                 "Set DRUPE_HOME to a directory of your own.");
   if ((found.st_mode & 077) != 0 && ::fchmod(dir, 0700) != 0)
     return fail_sys("Closing the home " + path + " to other users failed", errno);
+  return {};
+}
+
+/// A directory that is no home yet must be an empty one: a slip in DRUPE_HOME closes nobody's folder to
+/// others and fills it with ours. What another process is laying out at this moment counts as ours.
+Status check_new_home(int dir, const std::string& path) {
+  if (::faccessat(dir, "VERSION", F_OK, AT_SYMLINK_NOFOLLOW) == 0) return {};
+  const std::unique_ptr<DIR, DirCloser> stream(
+      ::fdopendir(::openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  if (!stream) return fail_sys("Reading " + path + " failed", errno);
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    const bool ours = name == "." || name == ".." || name == "lock" || name.starts_with("VERSION") ||
+                      name.starts_with(".VERSION") ||
+                      std::ranges::find(kDirectories, name) != std::end(kDirectories);
+    if (!ours)
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "The directory " + path + " holds other things already, '" + std::string(name) + "' for one",
+          "Set DRUPE_HOME to a new or an empty directory.");
+  }
   return {};
 }
 
@@ -86,10 +112,6 @@ Status lay_out(int dir, const std::string& path) {
   return migrate(dir, version);
 }
 
-struct DirCloser {
-  void operator()(DIR* stream) const { ::closedir(stream); }
-};
-
 }  // namespace
 
 std::unexpected<Error> no_sandbox(std::string_view id_or_name) {
@@ -115,6 +137,7 @@ Result<Home> Home::open(const std::string& given) {
     dir = open_at(AT_FDCWD, path, O_DIRECTORY | O_RDONLY);
   }
   if (!dir) return std::unexpected(std::move(dir).error().in("The home cannot be used"));
+  DRUPE_TRY(check_new_home(dir->get(), path));
   DRUPE_TRY(check_directory(dir->get(), path));
   DRUPE_TRY(lay_out(dir->get(), path));
   return Home(std::move(*dir), std::move(path));

@@ -24,6 +24,7 @@ constexpr std::chrono::seconds kConnectWait{60};
 constexpr std::chrono::milliseconds kConnectPoll{3};
 constexpr std::chrono::seconds kPauseLimit{120};
 constexpr std::chrono::seconds kUpdateLimit{5};
+constexpr std::chrono::seconds kUpdateGrace{5};
 /// Beyond the grace that was asked for: syncing and unmounting the guest's disk.
 constexpr std::chrono::seconds kStopSlack{60};
 constexpr std::chrono::seconds kDiscardLimit{5};
@@ -235,8 +236,11 @@ Status EngineImpl::rename(const std::string& id, const std::string& name) {
   if (client) {
     UpdateRequest request;
     request.name = name;
+    const Deadline limit = Clock::now() + kUpdateLimit;
+    request.valid_until_ns = monotonic_ns(limit);
+    // Longer than it is valid, so that whoever gives up knows that nothing comes of it later.
     const auto reply = client->call(static_cast<std::uint16_t>(ShimRequest::kUpdate), request.encode(),
-                                    Clock::now() + kUpdateLimit);
+                                    limit + kUpdateGrace);
     if (!reply) renamed = std::unexpected(reply.error());
   } else {
     held.record.name = name;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include "base/files.h"
 #include "protocol/credit.h"
 #include "protocol/port.h"
+#include "shim/messages.h"
 
 namespace drupe {
 namespace {
@@ -169,6 +171,10 @@ class Client final : public ShimClient {
   }
 
   Status on_reply(const Frame& frame) {
+    if (frame.id == kNoRequest) {
+      if (auto reply = decode_reply(frame.payload); !reply) turned_away_ = std::move(reply).error();
+      return {};
+    }
     const auto found = requests_.find(frame.id);
     if (found == requests_.end()) return {};
     const auto done = std::move(found->second);
@@ -235,7 +241,8 @@ class Client final : public ShimClient {
   }
 
   void on_broken(Error error) {
-    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kHost) error = lost();
+    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kHost)
+      error = turned_away_ ? *turned_away_ : lost();
     const auto alive = alive_;
     while (!streams_.empty()) {
       end_stream(streams_.begin()->first, error);
@@ -257,6 +264,7 @@ class Client final : public ShimClient {
   StreamId next_stream_ = 1;
   std::uint32_t next_request_ = 1;
   std::function<void()> closed_;
+  std::optional<Error> turned_away_;  ///< Said before it closed the connection.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

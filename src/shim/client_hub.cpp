@@ -70,6 +70,21 @@ void ClientHub::accept_all() {
   }
 }
 
+namespace {
+
+/// An answer to no request, as it fits the empty buffer of a connection that nobody has written to.
+void turn_away(int connection) {
+  const Error error{ErrorCode::kLimit,
+                    "The sandbox serves " + std::to_string(ClientHub::kMaxClients) + " clients already",
+                    "Try again when one of them has ended.", 0};
+  std::string frame;
+  append_frame(frame, FrameType::kReply, Channel::kStdin, kNoRequest, encode_error_reply(error));
+  [[maybe_unused]] const ssize_t sent =
+      ::send(connection, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
 Status ClientHub::adopt(UniqueFd connection) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -77,8 +92,10 @@ Status ClientHub::adopt(UniqueFd connection) {
     return fail_sys("Asking who a client is failed", errno);
   if (peer.uid != ::geteuid())
     return fail(ErrorCode::kPermission, "A client of another user was turned away");
-  if (clients_.size() >= kMaxClients)
+  if (clients_.size() >= kMaxClients) {
+    turn_away(connection.get());
     return fail(ErrorCode::kLimit, "A client beyond the limit was turned away");
+  }
   const ClientId id = next_id_++;
   auto client = std::make_unique<Client>();
   client->id = id;

@@ -108,6 +108,7 @@ std::string UpdateRequest::encode() const {
   if (labels) append_map(writer, *labels);
   append_optional(writer, idle_timeout_ms);
   append_optional(writer, max_lifetime_ms);
+  writer.number(valid_until_ns);
   return writer.take();
 }
 
@@ -118,6 +119,7 @@ Result<UpdateRequest> UpdateRequest::decode(ByteView bytes) {
   if (reader.flag()) m.labels = read_map(reader);
   m.idle_timeout_ms = read_optional(reader);
   m.max_lifetime_ms = read_optional(reader);
+  m.valid_until_ns = reader.number<std::uint64_t>();
   if (!reader.done()) return codec::malformed("update");
   return m;
 }

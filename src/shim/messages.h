@@ -43,6 +43,10 @@ struct SnapshotReply {
   [[nodiscard]] std::string encode() const;
   static Result<SnapshotReply> decode(ByteView bytes);
 };
+/// Requests are numbered from 1. A shim that turns a client away answers this one, then closes the
+/// connection.
+inline constexpr std::uint32_t kNoRequest = 0;
+
 struct StopRequest {
   std::int32_t signal = 0;  ///< 0: the image's stop signal.
   std::uint32_t grace_ms = 10'000;
@@ -54,6 +58,8 @@ struct UpdateRequest {
   std::optional<std::string> name;
   std::optional<std::map<std::string, std::string>> labels;
   std::optional<std::uint64_t> idle_timeout_ms, max_lifetime_ms;
+  /// CLOCK_MONOTONIC in ns; later it is refused: who asked has given up and told so. 0: never.
+  std::uint64_t valid_until_ns = 0;
   [[nodiscard]] std::string encode() const;
   static Result<UpdateRequest> decode(ByteView bytes);
 };

@@ -233,6 +233,13 @@ TEST_F(Multiplex, MoreClientsThanTheLimitAreTurnedAway) {
   ASSERT_TRUE(wait([&] { return sandbox_->hub().clients() == ClientHub::kMaxClients; }));
   EXPECT_TRUE(dropped(crowd.back().get()));
   EXPECT_TRUE(ping(*client_));
+  auto late = ShimClient::connect(*loop_, dir_.get());
+  ASSERT_TRUE(late);
+  const auto refused = (*late)->call(static_cast<std::uint16_t>(RequestKind::kPing), "",
+                                     Clock::now() + std::chrono::seconds(10));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kLimit);
+  EXPECT_THAT(refused.error().message, HasSubstr("64 clients already"));
 }
 
 TEST_F(Multiplex, MoreStreamsThanTheGuestTakesAreRefusedWithASentence) {

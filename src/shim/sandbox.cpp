@@ -17,6 +17,8 @@ namespace drupe {
 namespace {
 
 constexpr std::uint32_t kStopGraceMs = 10'000;
+/// A sandbox that belongs to nobody runs its command without the client that was to see it start.
+constexpr std::chrono::seconds kAttachWait{10};
 // Missing measures from which on the confinement counts as weak rather than partial.
 constexpr std::size_t kWeakFrom = 3;
 
@@ -103,7 +105,14 @@ Status Sandbox::start() {
   DRUPE_TRY(prepare_main());
   DRUPE_TRY(become_running());
   pass_failpoint("shim.start.recorded");
-  if (main_ && main_->waiting() && !spec_.start_main_on_attach) start_main();
+  if (main_ && main_->waiting()) {
+    if (!spec_.start_main_on_attach)
+      start_main();
+    else if (!spec_.owner_bound)  // Whoever wanted to attach may have ended.
+      loop_.after(kAttachWait, [this, alive = alive_] {
+        if (*alive) start_main();
+      });
+  }
   arm_lifetime();
   touch();
   loop_.defer([this, alive = alive_] {

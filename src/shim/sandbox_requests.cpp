@@ -115,6 +115,8 @@ Result<std::string> Sandbox::info() const {
 
 Result<std::string> Sandbox::update(ByteView body) {
   DRUPE_ASSIGN(UpdateRequest request, UpdateRequest::decode(body));
+  if (request.valid_until_ns != 0 && monotonic_ns(Clock::now()) > request.valid_until_ns)
+    return fail(ErrorCode::kTimeout, "The change came too late");
   SandboxRecord updated = record_;
   if (request.name) updated.name = std::move(*request.name);
   if (request.labels) updated.labels = std::move(*request.labels);

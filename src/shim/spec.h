@@ -46,7 +46,7 @@ enum class LaunchMode : std::uint8_t {
 struct ShimSpec {
   std::uint32_t version = 1;
   LaunchMode mode = LaunchMode::kBoot;
-  bool start_main_on_attach = false;  ///< Foreground: main starts when the first client attaches to it.
+  bool start_main_on_attach = false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
   bool owner_bound =
       false;  ///< Ends the sandbox when `owner_pid` ends or the first client's connection closes.
   int owner_pid = 0;

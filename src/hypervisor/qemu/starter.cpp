@@ -70,24 +70,38 @@ Starter::~Starter() {
   [[maybe_unused]] const auto ended = wait_for(child_);
 }
 
-Result<QemuParts> Starter::launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) {
-  DRUPE_TRY(send_message(socket_.get(), encode_start(std::move(spec))));
+Result<std::optional<StartAnswer>> Starter::next_answer(EventLoop& loop, Deadline deadline) {
   bool readable = false;
   DRUPE_TRY(loop.watch(socket_.get(), EPOLLIN, [&readable](std::uint32_t) { readable = true; }));
   const auto came = loop.run_until([&readable] { return readable; }, deadline);
   loop.unwatch(socket_.get());
   if (!came) return std::unexpected(came.error());
-  if (!*came) {
-    // Its late answer would be taken for that to the next request.
-    ::shutdown(socket_.get(), SHUT_RDWR);
-    return fail(ErrorCode::kTimeout, "Starting a hypervisor took too long");
-  }
+  if (!*came) return std::optional<StartAnswer>();
   DRUPE_ASSIGN(FdMessage message, receive_with_fds(socket_.get(), kMaxStarterMessage));
   if (message.bytes.empty())
     return fail(ErrorCode::kHost, "The process that starts hypervisors for this sandbox has ended");
   DRUPE_ASSIGN(StartAnswer answer, decode_answer(std::move(message)));
   for (const pid_t pid : answer.failed) ::waitpid(pid, nullptr, 0);
-  return std::move(answer.parts);
+  return std::optional<StartAnswer>(std::move(answer));
+}
+
+Result<QemuParts> Starter::launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) {
+  constexpr const char* kTooLong = "Starting a hypervisor took too long";
+  while (late_ > 0) {
+    DRUPE_ASSIGN(auto old, next_answer(loop, deadline));
+    if (!old) return fail(ErrorCode::kTimeout, kTooLong);
+    --late_;
+    if (!old->parts) continue;
+    ::kill(old->parts->child.pid, SIGKILL);
+    [[maybe_unused]] const auto ended = wait_for(old->parts->child);
+  }
+  DRUPE_TRY(send_message(socket_.get(), encode_start(std::move(spec))));
+  DRUPE_ASSIGN(auto answer, next_answer(loop, deadline));
+  if (!answer) {
+    ++late_;
+    return fail(ErrorCode::kTimeout, kTooLong);
+  }
+  return std::move(answer->parts);
 }
 
 }  // namespace drupe

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/event_loop.h"
 #include "base/spawn.h"
 #include "hypervisor/qemu/machine.h"
 #include "hypervisor/qemu/qemu.h"
+#include "hypervisor/qemu/starter_message.h"
 
 namespace drupe {
 
@@ -29,8 +31,11 @@ class Starter {
 
  private:
   Starter(ChildProcess child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
+  /// Nothing: the deadline passed.
+  Result<std::optional<StartAnswer>> next_answer(EventLoop& loop, Deadline deadline);
   ChildProcess child_;
   UniqueFd socket_;
+  std::size_t late_ = 0;  ///< Answers to requests that were given up, still to come.
 };
 
 }  // namespace drupe
