@@ -145,7 +145,7 @@ Bytes tcp_with_options(const Bytes& options) {
   return transport;
 }
 
-TEST(Tcp, Options) {
+TEST(TcpHeader, Options) {
   struct Case {
     Bytes options;
     std::optional<std::uint16_t> mss;
@@ -174,7 +174,7 @@ TEST(Tcp, Options) {
   }
 }
 
-TEST(Tcp, HeadersThatContradictThemselves) {
+TEST(TcpHeader, HeadersThatContradictThemselves) {
   const Bytes right = tcp_with_options({});
   for (std::size_t size = 0; size < right.size(); ++size)
     EXPECT_EQ(tcp_error(kKey4, Bytes(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(size))),
@@ -192,7 +192,7 @@ TEST(Tcp, HeadersThatContradictThemselves) {
   }
 }
 
-TEST(Udp, Table) {
+TEST(UdpHeader, Table) {
   for (const auto& key : {kKey4, kKey6}) {
     const Bytes frame = testing::udp_frame(key, "abc");
     const std::size_t headers = kEthernetHeader + (key.guest.v6 ? kIpv6Header : kIpv4Header);

@@ -172,6 +172,7 @@ bool TcpLayer::flush() {
     blocked_.clear();
   }
   ready = shared_.output.flush() && ready;
+  bury();
   inside_ = false;
   return ready;
 }
