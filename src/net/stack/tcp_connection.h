@@ -70,6 +70,7 @@ class TcpConnection : public Timed {
   [[nodiscard]] RingRoom write_room();
   void commit(std::size_t bytes);
   [[nodiscard]] RingView readable() const { return received_.readable(); }
+  [[nodiscard]] bool ended() const { return fin_reached_; }
   void consume(std::size_t bytes);
 
   /// Callbacks that are due, then segments that are due, at most one batch.

@@ -282,7 +282,10 @@ void TcpConnection::input_payload(const TcpSegment& segment) {
   const std::uint32_t before = receive_next();
   if (!payload.empty() && offset >= 0) store_payload(offset, payload);
   if (state_ == State::kDead) return;
-  if (fin_seen_ && received_.next() == fin_place_) fin_reached_ = true;
+  if (fin_seen_ && !fin_reached_ && received_.next() == fin_place_) {
+    fin_reached_ = true;
+    readable_due_ = true;  // who waits for more bytes must learn that none will come
+  }
   // In order: one acknowledgement at flush() for all. A hole or an old segment: one for each, up to a few, so
   // that the guest retransmits at once.
   if (receive_next() != before && !received_.has_pieces())

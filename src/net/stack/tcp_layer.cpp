@@ -249,6 +249,16 @@ RingView TcpLayer::readable(FlowId flow) const {
   return connection == nullptr ? RingView{} : connection->readable();
 }
 
+std::size_t TcpLayer::capacity(FlowId flow) const {
+  const auto* connection = find(flow);
+  return connection == nullptr ? 0 : connection->buffer_size();
+}
+
+bool TcpLayer::ended(FlowId flow) const {
+  const auto* connection = find(flow);
+  return connection != nullptr && connection->ended();
+}
+
 void TcpLayer::consume(FlowId flow, std::size_t bytes) {
   if (auto* connection = find(flow)) {
     connection->consume(bytes);

@@ -48,6 +48,10 @@ class TcpLayer {
   void commit(FlowId flow, std::size_t bytes);
   /// Stored bytes in order. Valid until the next call.
   [[nodiscard]] RingView readable(FlowId flow) const;
+  /// Most that readable() can hold for this flow.
+  [[nodiscard]] std::size_t capacity(FlowId flow) const;
+  /// The guest ended its direction: nothing will follow what is readable().
+  [[nodiscard]] bool ended(FlowId flow) const;
   /// Drops bytes from the front of readable(). Precondition: there are that many.
   void consume(FlowId flow, std::size_t bytes);
   /// No more bytes for the guest after those committed: FIN.

@@ -31,7 +31,7 @@ class TcpHandler {
   virtual void on_established(FlowId flow) = 0;
   /// Bytes in order while none are stored. Returns how many are taken; the rest is stored and is readable().
   virtual std::size_t on_data(FlowId flow, ByteView bytes) = 0;
-  /// More bytes are stored than before.
+  /// More bytes are stored than before, or TcpLayer::ended() has become true while some are.
   virtual void on_readable(FlowId flow) = 0;
   /// The guest ended its direction, and every byte of it was taken.
   virtual void on_eof(FlowId flow) = 0;
