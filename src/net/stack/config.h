@@ -28,13 +28,16 @@ inline constexpr std::size_t kMaxMtu = 65520;
 /// RFC 8200 5: every IPv6 link carries packets of this size.
 inline constexpr std::size_t kMinMtu = 1280;
 
+inline constexpr std::size_t kKiB = 1024;
+inline constexpr std::size_t kMiB = 1024 * kKiB;
+
 struct TcpLimits {
   std::uint32_t max_connections = 2048;  ///< 1..65536, those in TIME-WAIT included.
   std::uint32_t max_half_open = 1024;    ///< Not yet established; a SYN beyond it is dropped.
-  std::size_t buffer_size = 256 * 1024;  ///< Most that is held for each direction; 16 KiB..512 KiB.
+  std::size_t buffer_size = 256 * kKiB;  ///< Most that is held for each direction; 16 KiB..512 KiB.
   /// Buffers of all connections together. As it is used up new connections get smaller buffers, never less
   /// than 16 KiB for each direction, so the true bound is this plus 32 KiB for each connection.
-  std::size_t memory_budget = 64 * 1024 * 1024;
+  std::size_t memory_budget = 64 * kMiB;
   std::chrono::milliseconds min_rto{200};
   std::chrono::milliseconds max_rto{30'000};
   std::chrono::milliseconds syn_rto{500};  ///< First retransmission of a SYN of ours, or of its answer.
@@ -62,7 +65,7 @@ struct StackConfig {
   /// neighbours. Otherwise only for the gateway.
   bool answer_for_neighbours = false;
   std::uint64_t secret = 0;              ///< Random: seeds hash tables and initial sequence numbers.
-  std::size_t queue_bytes = 256 * 1024;  ///< Small frames (ARP, ICMP, UDP, RST) that wait for the link.
+  std::size_t queue_bytes = 256 * kKiB;  ///< Small frames (ARP, ICMP, UDP, RST) that wait for the link.
   TcpLimits tcp;
   UdpLimits udp;
 };

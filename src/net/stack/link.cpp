@@ -11,7 +11,7 @@ namespace drupe::net {
 namespace {
 
 constexpr std::size_t kMaxBatch = 32;
-constexpr std::size_t kBatchBytes = 256 * 1024;
+constexpr std::size_t kBatchBytes = 256 * kKiB;
 constexpr std::size_t kPage = 4096;
 constexpr int kSocketBuffer = 1024 * 1024;  // asked for; the system's bound applies
 

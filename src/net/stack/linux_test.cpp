@@ -66,9 +66,9 @@ class Services final : public TcpHandler, public UdpHandler {
     std::size_t taken = 0;
     for (const auto piece : stack->tcp().write_room(flow)) {
       const std::size_t part = std::min(piece.size(), bytes.size() - taken);
+      if (part == 0) break;
       std::memcpy(piece.data(), bytes.data() + taken, part);
       taken += part;
-      if (taken == bytes.size()) break;
     }
     stack->tcp().commit(flow, taken);
     // Asks to be told of room.

@@ -20,7 +20,7 @@ Result<StackConfig> validated(StackConfig config) {
     return wrong("The bound on connections must be 1 to 65536");
   if (config.udp.max_flows < 1 || config.udp.max_flows > 65536)
     return wrong("The bound on UDP flows must be 1 to 65536");
-  if (config.tcp.buffer_size < 16 * 1024 || config.tcp.buffer_size > 512 * 1024)
+  if (config.tcp.buffer_size < 16 * kKiB || config.tcp.buffer_size > 512 * kKiB)
     return wrong("The buffer of a connection must be 16 KiB to 512 KiB");
   if (config.queue_bytes < 2 * (config.mtu + kEthernetHeader))
     return wrong("The queue must have room for two frames");

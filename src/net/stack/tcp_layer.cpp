@@ -7,7 +7,7 @@
 namespace drupe::net {
 namespace {
 
-constexpr std::size_t kSmallestBuffer = 16 * 1024;
+constexpr std::size_t kSmallestBuffer = 16 * kKiB;
 constexpr std::size_t kBudgetShare = 64;  // a new connection may take this part of what is left
 constexpr std::uint16_t kFirstPort = 32768;
 constexpr std::uint16_t kLastPort = 60999;

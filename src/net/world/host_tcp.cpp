@@ -14,7 +14,7 @@ namespace drupe::net {
 namespace {
 
 // Bytes read from one socket before the others have their turn.
-constexpr std::size_t kReadBudget = 512 * 1024;
+constexpr std::size_t kReadBudget = 512 * kKiB;
 
 // close() then sends RST, not FIN.
 void reset_on_close(int socket) {
