@@ -197,7 +197,8 @@ void HostTcp::on_socket(FlowId id, std::uint32_t events) {
   }
   if ((events & EPOLLOUT) != 0) {
     pump_to_world(*flow);
-    if ((flow = find(id)) == nullptr) return;
+    flow = find(id);
+    if (flow == nullptr) return;
   }
   if ((events & (EPOLLIN | EPOLLHUP)) != 0) pump_to_guest(*flow);
 }
