@@ -14,6 +14,7 @@ MAY_USE = {
     "base": set(),
     "protocol": {"base"},
     "agent": {"base", "protocol"},
+    "net": {"base", "protocol"},
     "image": {"base"},
     "hypervisor": {"base"},
     "shim": {"base", "protocol", "hypervisor"},
