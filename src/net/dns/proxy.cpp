@@ -4,6 +4,7 @@
 
 #include "net/dns/filter.h"
 #include "net/policy/name.h"
+#include "net/policy/text.h"
 
 namespace drupe::net::dns {
 namespace {
@@ -77,6 +78,7 @@ Output Proxy::on_query(std::uint64_t client_id, Transport transport, ByteView by
   const std::uint64_t token = next_token_++;
   Pending pending;
   pending.client = std::move(client);
+  pending.id = random_();
   pending.give_up_at = now + kGiveUp;
   forward(out, token, pending, now);
   pending_.emplace(token, std::move(pending));
@@ -150,7 +152,6 @@ bool Proxy::is_waiting(const Client& client) const {
 
 void Proxy::forward(Output& out, std::uint64_t token, Pending& pending, Time now) {
   Message message;
-  pending.id = random_();
   pending.retry_at = now + kRetryAfter;
   message.id = pending.id;
   message.recursion_desired = true;
@@ -185,6 +186,7 @@ Output Proxy::on_upstream(std::uint64_t token, Transport transport, ByteView byt
   if (message->truncated) {
     if (transport == Transport::kTcp) return on_upstream_failed(token, now);
     pending.transport = Transport::kTcp;
+    pending.id = random_();
     forward(out, token, pending, now);
     return out;
   }
@@ -210,7 +212,7 @@ void Proxy::judge(Output& out, const Client& client, const Message& upstream, Ti
     for (const auto& [address, why] : filtered.dropped) {
       LogEntry entry;
       entry.kind = LogKind::kAnswer;
-      entry.name = name;
+      entry.name = to_lower(name);
       entry.detail = type_text(question.type);
       entry.address = address;
       entry.rule = why;
@@ -291,7 +293,7 @@ void Proxy::note(const std::string& name, std::uint16_t type, bool allowed, std:
   LogEntry entry;
   entry.kind = LogKind::kName;
   entry.allowed = allowed;
-  entry.name = name;
+  entry.name = to_lower(name);
   entry.detail = type_text(type);
   entry.rule = std::move(rule);
   log_.add(std::move(entry), now);

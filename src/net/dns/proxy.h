@@ -29,9 +29,10 @@ struct Answer {
   std::string message;
 };
 
-/// A message for an upstream resolver. Its owner sends it from a socket used for nothing else (a random port
-/// is part of what an off-path forger has to guess), connected to the resolver number `attempt` modulo their
-/// count, and gives what comes back to on_upstream() with the same token.
+/// A message for an upstream resolver. Its owner sends it from a socket that only this token uses (a random
+/// port is part of what an off-path forger has to guess), connected to the resolver number `attempt` modulo
+/// their count, and gives what comes back to on_upstream() with the same token. Sockets of earlier attempts
+/// stay open until the token is in Output::closed: a slow resolver's answer counts.
 struct Forward {
   std::uint64_t token = 0;
   Transport transport = Transport::kUdp;

@@ -113,7 +113,7 @@ TEST_F(DnsProxy, OnlyAllowedNamesLeave) {
   }
   EXPECT_EQ(last_log(), "refused wild.example HTTPS no rule");
   EXPECT_EQ(ask(query("GOOD.example")).forwards.size(), 1U);
-  EXPECT_EQ(last_log(), "allowed GOOD.example A allow good.example");
+  EXPECT_EQ(last_log(), "allowed good.example A allow good.example");
   EXPECT_EQ(ask(query("a.b.wild.example", kTxt)).forwards.size(), 1U);
 }
 
@@ -357,6 +357,15 @@ TEST_F(DnsProxy, ADeadUpstreamIsAnsweredInTime) {
   while (++attempts < 100 && out.answers.empty());
   EXPECT_EQ(attempts, 6);
   EXPECT_EQ(only_answer(out).rcode, Rcode::kServFail);
+}
+
+TEST_F(DnsProxy, ASlowAnswerToTheFirstAttemptStillCounts) {
+  allow({"good.example"});
+  const Output first = ask(query("good.example"));
+  EXPECT_EQ(proxy().on_time(now_ + Proxy::kRetryAfter).forwards.size(), 1U);
+  EXPECT_EQ(proxy().on_time(now_ + 2 * Proxy::kRetryAfter).forwards.size(), 1U);
+  const Message reply = reply_to(first.forwards.at(0), {address_record("good.example", "192.0.2.1")});
+  EXPECT_EQ(only_answer(upstream(first.forwards[0], reply)).answers.size(), 1U);
 }
 
 TEST_F(DnsProxy, IsBounded) {
