@@ -14,7 +14,8 @@ TEST(EgressMatrix, EveryRuleLetsThroughWhatItSays) {
     const std::string real = outcome(row);
     ASSERT_EQ(row.expected.size(), attempts().size()) << row.title << " " << real;
     for (std::size_t i = 0; i < real.size(); ++i)
-      EXPECT_EQ(real[i], row.expected[i]) << row.title << ": " << attempts()[i].title << " (column " << i + 1 << ")";
+      EXPECT_EQ(real[i], row.expected[i])
+          << row.title << ": " << attempts()[i].title << " (column " << i + 1 << ")";
   }
 }
 

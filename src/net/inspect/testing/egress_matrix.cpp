@@ -24,19 +24,20 @@ constexpr Attempt kAttempts[] = {
     {"UDP to good.example:22", "good.example", "198.51.100.10", 22, Says::kDatagram, ""},
     {"TLS over IPv6 to good.example:443", "good.example", "2001:db8::10", 443, Says::kTls, "good.example"},
     {"TLS to www.good.example:443", "www.good.example", "198.51.100.11", 443, Says::kTls, "www.good.example"},
-    {"TLS to good.example's address, server name other.example", "good.example", "198.51.100.10", 443, Says::kTls,
-     "other.example"},
+    {"TLS to good.example's address, server name other.example", "good.example", "198.51.100.10", 443,
+     Says::kTls, "other.example"},
     {"the same on port 22", "good.example", "198.51.100.10", 22, Says::kTls, "other.example"},
-    {"TLS to good.example:443 without a server name", "good.example", "198.51.100.10", 443, Says::kTlsNameless, ""},
+    {"TLS to good.example:443 without a server name", "good.example", "198.51.100.10", 443,
+     Says::kTlsNameless, ""},
     {"TLS to good.example:443, encrypted hello", "good.example", "198.51.100.10", 443, Says::kTlsEncrypted,
      "good.example"},
     {"HTTP to good.example:80, second request for other.example", "good.example", "198.51.100.10", 80,
      Says::kHttpTwice, "good.example"},
-    {"TLS to 198.51.100.10:443 without a lookup, server name good.example", "", "198.51.100.10", 443, Says::kTls,
-     "good.example"},
+    {"TLS to 198.51.100.10:443 without a lookup, server name good.example", "", "198.51.100.10", 443,
+     Says::kTls, "good.example"},
     {"TLS to stranger.example:443", "stranger.example", "198.51.100.99", 443, Says::kTls, "stranger.example"},
-    {"TLS to stranger.example's address, server name good.example", "good.example", "198.51.100.99", 443, Says::kTls,
-     "good.example"},
+    {"TLS to stranger.example's address, server name good.example", "good.example", "198.51.100.99", 443,
+     Says::kTls, "good.example"},
     {"TLS to [2001:db8::10]:443 without a lookup", "", "2001:db8::10", 443, Says::kTls, "good.example"},
     {"UDP to another resolver, 198.51.100.53:53", "", "198.51.100.53", 53, Says::kDatagram, ""},
     {"HTTP to inside.example:80 (10.0.0.5)", "inside.example", "10.0.0.5", 80, Says::kHttp, "inside.example"},
@@ -67,13 +68,22 @@ std::vector<MatrixRow> make_rows() {
       {"`none`", mode(Mode::kNone), {}, "-------------------------"},
       {"`open`", mode(Mode::kOpen), {}, "yyyyyyyyyyyyyyyyyyyy-----"},
       {"`open`, deny `good.example`", mode(Mode::kOpen, {"good.example"}), {}, "----yyyy-yyyy---y--y-----"},
-      {"`open`, deny `198.51.100.0/24`", mode(Mode::kOpen, {"198.51.100.0/24"}), {}, "y-------y---------y------"},
+      {"`open`, deny `198.51.100.0/24`",
+       mode(Mode::kOpen, {"198.51.100.0/24"}),
+       {},
+       "y-------y---------y------"},
       {"`good.example`", policy({"good.example"}), {}, "yyyy----y----------------"},
       {"`good.example:443`", policy({"good.example:443"}), {}, "yy------y----------------"},
       {"`good.example:22`", policy({"good.example:22"}), {}, "y---y--y-----------------"},
-      {"`good.example`, `other.example`", policy({"good.example", "other.example"}), {}, "yyyy----y-yy--y----------"},
+      {"`good.example`, `other.example`",
+       policy({"good.example", "other.example"}),
+       {},
+       "yyyy----y-yy--y----------"},
       {"`*.good.example`", policy({"*.good.example"}), {}, "---------y---------------"},
-      {"`*.example`, deny `stranger.example`", policy({"*.example"}, {}, {"stranger.example"}), {}, "yyyy----yyyy--y----------"},
+      {"`*.example`, deny `stranger.example`",
+       policy({"*.example"}, {}, {"stranger.example"}),
+       {},
+       "yyyy----yyyy--y----------"},
       {"`198.51.100.10`", policy({"198.51.100.10"}), {}, "-yyyyyyy--yyyyyy---------"},
       {"`198.51.100.10:443`", policy({"198.51.100.10:443"}), {}, "-y---yy---y-yy-y---------"},
       {"`198.51.100.0/24:443`", policy({"198.51.100.0/24:443"}), {}, "-y---yy--yy-yy-yyy-------"},
@@ -83,12 +93,22 @@ std::vector<MatrixRow> make_rows() {
       {"`*:443`", policy({"*:443"}), {}, "yy---yy-yyy-yy-yyyy------"},
       {"`0.0.0.0/0`", policy({"0.0.0.0/0"}), {}, "-yyyyyyy-yyyyyyyyy-y-----"},
       {"`10.0.0.0/8`", policy({"10.0.0.0/8"}), {}, "-------------------------"},
-      {"`10.0.0.0/8`, opened `10.0.0.0/8`", policy({"10.0.0.0/8"}, {"10.0.0.0/8"}), {}, "--------------------yy---"},
-      {"`inside.example`, opened `10.0.0.0/8`", policy({"inside.example"}, {"10.0.0.0/8"}), {}, "--------------------y----"},
-      {"`169.254.0.0/16`, opened `169.254.0.0/16`", policy({"169.254.0.0/16"}, {"169.254.0.0/16"}), {}, "-------------------------"},
+      {"`10.0.0.0/8`, opened `10.0.0.0/8`",
+       policy({"10.0.0.0/8"}, {"10.0.0.0/8"}),
+       {},
+       "--------------------yy---"},
+      {"`inside.example`, opened `10.0.0.0/8`",
+       policy({"inside.example"}, {"10.0.0.0/8"}),
+       {},
+       "--------------------y----"},
+      {"`169.254.0.0/16`, opened `169.254.0.0/16`",
+       policy({"169.254.0.0/16"}, {"169.254.0.0/16"}),
+       {},
+       "-------------------------"},
       {"`*`, opened `169.254.169.254`", policy({"*"}, {"169.254.169.254"}), {}, "yyyyyyyyyyyyyyyyyyyy--yy-"},
       {"`240.0.0.0/4`", policy({"240.0.0.0/4"}), {}, "-------------------------"},
-      {"`*`, ceiling `good.example:443`", policy({"*"}), policy({"good.example:443"}), "yy------y----------------"},
+      {"`*`, ceiling `good.example:443`", policy({"*"}), policy({"good.example:443"}),
+       "yy------y----------------"},
   };
 }
 
@@ -154,7 +174,9 @@ class World {
     HelloOptions hello;
     if (!name.empty()) hello.names = {name};
     hello.encrypted = attempt.says == Says::kTlsEncrypted;
-    const auto request = [](const std::string& host) { return "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n"; };
+    const auto request = [](const std::string& host) {
+      return "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+    };
     switch (attempt.says) {
       case Says::kTls:
       case Says::kTlsNameless:
@@ -196,10 +218,14 @@ std::string outcome(const MatrixRow& row) {
 std::string matrix_page() {
   std::string page =
       "# What each rule lets through\n\n"
-      "Written by `scripts/egress-matrix.sh` from `src/net/inspect/testing/egress_matrix.cpp`; a test compares both. Every "
-      "cell is tried\nthrough the resolver, the policy and the inspector: **y** is allowed, an empty cell is blocked.\n\n"
-      "The world: `good.example` and `other.example` are both at 198.51.100.10 and 2001:db8::10, `www.good.example` is at "
-      "198.51.100.11,\n`stranger.example` at 198.51.100.99, `inside.example` at 10.0.0.5; the host itself is 203.0.113.5. "
+      "Written by `scripts/egress-matrix.sh` from `src/net/inspect/testing/egress_matrix.cpp`; a test "
+      "compares both. Every "
+      "cell is tried\nthrough the resolver, the policy and the inspector: **y** is allowed, an empty cell is "
+      "blocked.\n\n"
+      "The world: `good.example` and `other.example` are both at 198.51.100.10 and 2001:db8::10, "
+      "`www.good.example` is at "
+      "198.51.100.11,\n`stranger.example` at 198.51.100.99, `inside.example` at 10.0.0.5; the host itself is "
+      "203.0.113.5. "
       "Without a word before it, a\nrule is an allow rule under `policy`.\n\n| rules |";
   for (std::size_t i = 1; i <= attempts().size(); ++i) page += " " + std::to_string(i) + " |";
   page += "\n|---|";

@@ -1,4 +1,5 @@
-// What each form of rule lets through, as data: every row is a set of rules, every column something a guest tries.
+// What each form of rule lets through, as data: every row is a set of rules, every column something a guest
+// tries.
 #pragma once
 
 #include <optional>
@@ -11,17 +12,17 @@
 namespace drupe::net::testing {
 
 /// One column. The world it is tried in: good.example and other.example are both at 198.51.100.10 and
-/// 2001:db8::10, www.good.example is at 198.51.100.11, stranger.example at 198.51.100.99, inside.example at 10.0.0.5;
-/// the host itself is 203.0.113.5.
+/// 2001:db8::10, www.good.example is at 198.51.100.11, stranger.example at 198.51.100.99, inside.example
+/// at 10.0.0.5; the host itself is 203.0.113.5.
 struct Attempt {
   enum class Says : unsigned char {
-    kNothing,      ///< Only looks the name up.
-    kTls,          ///< A hello with the server name `name`.
-    kTlsNameless,  ///< A hello without a server name.
-    kTlsEncrypted, ///< A hello with the server name `name` and an encrypted part.
-    kHttp,         ///< A request with the host `name`.
-    kHttpTwice,    ///< The same, then on the same connection one for other.example.
-    kOther,        ///< Neither TLS nor HTTP.
+    kNothing,       ///< Only looks the name up.
+    kTls,           ///< A hello with the server name `name`.
+    kTlsNameless,   ///< A hello without a server name.
+    kTlsEncrypted,  ///< A hello with the server name `name` and an encrypted part.
+    kHttp,          ///< A request with the host `name`.
+    kHttpTwice,     ///< The same, then on the same connection one for other.example.
+    kOther,         ///< Neither TLS nor HTTP.
     kDatagram,
   };
   std::string_view title;
