@@ -33,8 +33,8 @@ class Reader {
       question.klass = number16();
       message.questions.push_back(std::move(question));
     }
-    DRUPE_TRY(records(answers, [&](Record record) { return keep(message.answers, std::move(record)); }));
-    DRUPE_TRY(records(authority, [&](Record record) { return keep(message.authority, std::move(record)); }));
+    DRUPE_TRY(records(answers, [&](Record&& record) { return keep(message.answers, std::move(record)); }));
+    DRUPE_TRY(records(authority, [&](Record&& record) { return keep(message.authority, std::move(record)); }));
     DRUPE_TRY(records(additional, [&](Record record) { return extra(message, record); }));
     if (left() != 0) return bad("bytes follow its last record");
     return message;
@@ -52,7 +52,7 @@ class Reader {
     message.rcode = static_cast<Rcode>(bits & 0xf);
   }
 
-  static Status keep(std::vector<Record>& into, Record record) {
+  static Status keep(std::vector<Record>& into, Record&& record) {
     if (record.type == kOpt) return bad("it has EDNS data in the wrong place");
     into.push_back(std::move(record));
     return {};

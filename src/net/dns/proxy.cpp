@@ -128,7 +128,7 @@ bool Proxy::answer_local(Output& out, const Client& client, const std::string& n
           {question.name, question.type, kInternet, kLocalTtl, std::string(as_text(address.wire()))});
     }
   }
-  answer(out, client, std::move(message));
+  answer(out, client, message);
   return true;
 }
 
@@ -222,7 +222,7 @@ void Proxy::judge(Output& out, const Client& client, const Message& upstream, Ti
     message.answers = std::move(filtered.answers);
     message.authority = std::move(filtered.authority);
   }
-  answer(out, client, std::move(message));
+  answer(out, client, message);
 }
 
 Output Proxy::on_upstream_failed(std::uint64_t token, Time now) {
@@ -280,7 +280,7 @@ void Proxy::answer_code(Output& out, const Client& client, Rcode rcode) const {
   answer(out, client, response_to(client.query, rcode));
 }
 
-void Proxy::answer(Output& out, const Client& client, Message message) const {
+void Proxy::answer(Output& out, const Client& client, const Message& message) const {
   std::size_t limit = kLargest;
   if (client.transport == Transport::kUdp) {
     const std::size_t asked = client.query.edns ? client.query.edns->udp_size : kClassicUdp;

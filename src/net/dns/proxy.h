@@ -109,7 +109,7 @@ class Proxy {
   };
   using PendingMap = std::map<std::uint64_t, Pending>;
 
-  void answer(Output& out, const Client& client, Message message) const;
+  void answer(Output& out, const Client& client, const Message& message) const;
   void answer_code(Output& out, const Client& client, Rcode rcode) const;
   bool answer_here(Output& out, const Client& client, const std::string& name, Time now);
   bool answer_local(Output& out, const Client& client, const std::string& name) const;

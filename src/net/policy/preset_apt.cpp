@@ -79,7 +79,9 @@ ConfiguredUrls apt_urls(const PresetSource& source) {
   for (const std::string& name : source.directory(etc + "sources.list.d")) {
     const bool stanzas = name.ends_with(".sources");
     if (!stanzas && !name.ends_with(".list")) continue;
-    const auto text = source.file(etc + "sources.list.d/" + name);
+    std::string path = etc + "sources.list.d/";
+    path += name;
+    const auto text = source.file(path);
     if (!text) continue;
     if (stanzas)
       take_stanzas(found.urls, *text);
