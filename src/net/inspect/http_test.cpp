@@ -128,7 +128,7 @@ TEST(HttpName, RequestsThatTwoServersReadDifferently) {
       "GET / HTTP/1.1\r\nHost : good.example\r\n\r\n",
       "GET / HTTP/1.1\r\nX\r\nHost: good.example\r\n\r\n",
       "GET / HTTP/1.1\r\n: x\r\nHost: good.example\r\n\r\n",
-      std::string("GET / HTTP/1.1\r\nX: a\0b\r\nHost: good.example\r\n\r\n", 49),
+      std::string("GET / HTTP/1.1\r\nX: a\0b\r\nHost: good.example\r\n\r\n", 46),
       "\r\n" + kGet,
       " " + kGet,
       "GET  / HTTP/1.1\r\nHost: good.example\r\n\r\n",
