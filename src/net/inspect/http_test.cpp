@@ -266,6 +266,8 @@ TEST(HttpName, OtherProtocolsPassWhereTheyMay) {
                                  "\r\n" + kEvil,
                                  " " + kEvil,
                                  "get  /x http/1.1\r\n\r\n",
+                                 "GET\x0b/ HTTP/1.1\r\n\r\n",
+                                 "GET /\x01 HTTP/1.1\r\n\r\n",
                                  "GET / HTTP/1.1 \r\n\r\n",
                                  "GET / HTTP/1.1\r\n\r\n",
                                  "GET /" + std::string(9000, 'x'),
