@@ -36,7 +36,7 @@ class Reader {
     DRUPE_TRY(records(answers, [&](Record&& record) { return keep(message.answers, std::move(record)); }));
     DRUPE_TRY(
         records(authority, [&](Record&& record) { return keep(message.authority, std::move(record)); }));
-    DRUPE_TRY(records(additional, [&](Record record) { return extra(message, record); }));
+    DRUPE_TRY(records(additional, [&](const Record& record) { return extra(message, record); }));
     if (left() != 0) return bad("bytes follow its last record");
     return message;
   }
