@@ -17,6 +17,11 @@ bool in_local_zone(std::string_view name) {
   return is_in_domain(name, "drupe.internal") || is_in_domain(name, "fc.local");
 }
 
+/// Types that are about a message or a zone and no data of a name (RFC 6895, 3.1), but for ANY.
+bool is_meta_type(std::uint16_t type) {
+  return type == 0 || type == kOpt || (type >= 249 && type < kAny);
+}
+
 Message response_to(const Message& query, Rcode rcode) {
   Message message;
   message.id = query.id;
@@ -87,7 +92,7 @@ Output Proxy::on_query(std::uint64_t client_id, Transport transport, ByteView by
 
 bool Proxy::answer_here(Output& out, const Client& client, const std::string& name, Time now) {
   const Question& question = client.query.questions[0];
-  if (question.klass != kInternet || question.type == kAxfr || question.type == kIxfr) {
+  if (question.klass != kInternet || is_meta_type(question.type)) {
     note(name, question.type, false, "not a query that is forwarded", now);
     answer_code(out, client, Rcode::kRefused);
     return true;
@@ -267,8 +272,13 @@ std::optional<Time> Proxy::next_deadline() const {
   return next;
 }
 
-void Proxy::forget_client(std::uint64_t client) {
-  std::erase_if(pending_, [&](const auto& entry) { return entry.second.client.id == client; });
+Output Proxy::forget_client(std::uint64_t client) {
+  Output out;
+  for (auto entry = pending_.begin(); entry != pending_.end();) {
+    const auto here = entry++;
+    if (here->second.client.id == client) finish(out, here);
+  }
+  return out;
 }
 
 void Proxy::finish(Output& out, PendingMap::iterator pending) {

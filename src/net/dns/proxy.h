@@ -54,9 +54,9 @@ using LocalNames = std::unordered_map<std::string, std::vector<IpAddress>>;
 /// What a query gets: malformed: FORMERR (without a readable header: nothing). Not allowed, or no host name:
 /// REFUSED at once, or NXDOMAIN when the name ends in a search domain, because C libraries end their search
 /// at REFUSED. HTTPS and SVCB: no data (clients go on with A and AAAA; nothing tells them of keys for
-/// encrypted hellos). AAAA on a host without IPv6: no data. ANY: NOTIMP; zone transfers and other classes:
-/// REFUSED. Reverse names of closed addresses: NXDOMAIN. Everything else is forwarded as a new message with a
-/// random identifier and without the guest's options.
+/// encrypted hellos). AAAA on a host without IPv6: no data. ANY: NOTIMP; zone transfers, other meta
+/// types and other classes: REFUSED. Reverse names of closed addresses: NXDOMAIN. Everything else is
+/// forwarded as a new message with a random identifier and without the guest's options.
 class Proxy {
  public:
   struct Options {
@@ -79,8 +79,8 @@ class Proxy {
   /// Repeats what got no answer and gives up (SERVFAIL) after kGiveUp.
   [[nodiscard]] Output on_time(Time now);
   [[nodiscard]] std::optional<Time> next_deadline() const;
-  /// The client's connection is gone; nothing is answered to it any more.
-  void forget_client(std::uint64_t client);
+  /// The client's connection is gone; nothing is answered to it any more. Gives the tokens that end with it.
+  [[nodiscard]] Output forget_client(std::uint64_t client);
 
   /// In force for queries that are under way, too: their answers are judged by the new policy.
   void set_policy(std::shared_ptr<const Policy> policy) { policy_ = std::move(policy); }

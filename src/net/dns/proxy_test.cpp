@@ -245,7 +245,8 @@ TEST_F(DnsProxy, TypesThatAreAnsweredHere) {
   EXPECT_EQ(only_answer(ask(query("a.example", kHttps))).rcode, Rcode::kNoError);
   EXPECT_EQ(only_answer(ask(query("_dns.a.example", kSvcb))).answers.size(), 0U);
   EXPECT_EQ(only_answer(ask(query("a.example", kAny))).rcode, Rcode::kNotImp);
-  EXPECT_EQ(only_answer(ask(query("a.example", kAxfr))).rcode, Rcode::kRefused);
+  for (const std::uint16_t type : {kAxfr, kIxfr, kOpt, Type(0), Type(250)})
+    EXPECT_EQ(only_answer(ask(query("a.example", type))).rcode, Rcode::kRefused) << type;
   EXPECT_EQ(only_answer(ask(query("1.0.0.10.in-addr.arpa", kPtr))).rcode, Rcode::kNxDomain)
       << "inside names stay inside";
   EXPECT_EQ(ask(query("1.2.0.192.in-addr.arpa", kPtr)).forwards.size(), 1U);
@@ -379,7 +380,7 @@ TEST_F(DnsProxy, IsBounded) {
   }
   EXPECT_EQ(proxy().outstanding(), Proxy::kMaxOutstanding);
   EXPECT_TRUE(ask(query("a.example", kA, 5)).forwards.empty()) << "a repeated query is under way already";
-  proxy().forget_client(kClient);
+  EXPECT_EQ(proxy().forget_client(kClient).closed.size(), Proxy::kMaxOutstanding);
   EXPECT_EQ(proxy().outstanding(), 0U);
 }
 
