@@ -3,12 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 #include <sstream>
 #include <thread>
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -96,18 +96,11 @@ Result<int> parent_of(int pid) {
   return static_cast<int>(std::strtol(field(text, "\nPPid").c_str(), nullptr, 10));
 }
 
-Result<std::uint64_t> disk_usage(const std::string& path) {
-  std::set<std::pair<dev_t, ino_t>> seen;
-  std::uint64_t bytes = 0;
-  std::error_code failed;
-  for (auto entry = fs::recursive_directory_iterator(path, failed);
-       !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
-    struct stat info{};
-    if (::lstat(entry->path().c_str(), &info) != 0 || !seen.emplace(info.st_dev, info.st_ino).second)
-      continue;
-    bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
-  }
-  return bytes;
+Result<std::uint64_t> free_bytes(const std::string& path) {
+  struct statvfs info{};
+  if (::statvfs(path.c_str(), &info) != 0)
+    return fail_sys("Looking at the room of " + path + " failed", errno);
+  return static_cast<std::uint64_t>(info.f_bfree) * info.f_frsize;
 }
 
 std::size_t count_entries(const std::string& path) {

@@ -38,8 +38,8 @@ struct ProcessMemory {
 };
 Result<ProcessMemory> process_memory(int pid);
 Result<int> parent_of(int pid);
-/// Bytes that a tree takes on disk, every inode once.
-Result<std::uint64_t> disk_usage(const std::string& path);
+/// Free bytes of the file system of `path`, room that is promised to unwritten pages taken off.
+Result<std::uint64_t> free_bytes(const std::string& path);
 /// Entries of a directory; 0 when it is missing.
 [[nodiscard]] std::size_t count_entries(const std::string& path);
 /// Processes of this host that are a shim or a hypervisor (zombies not counted).

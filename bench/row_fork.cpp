@@ -13,7 +13,7 @@ constexpr int kGenerations = 20;
 constexpr double kMib = 1 << 20;
 
 struct ForkLines {
-  Line stopped, answered;
+  Line stopped, answered, whole;
   Samples extra_mib, calls;
 };
 
@@ -24,7 +24,7 @@ double stage(const Engine& engine, const std::string& name) {
 }
 
 Status fork_once(Bench& bench, const Guest& parent, std::uint32_t count, ForkLines& lines) {
-  DRUPE_ASSIGN(const std::uint64_t before, disk_usage(bench.engine.home()));
+  DRUPE_ASSIGN(const std::uint64_t before, free_bytes(bench.engine.home()));
   std::vector<std::unique_ptr<Guest>> children;
   const auto begun = Clock::now();
   DRUPE_ASSIGN(const auto made, bench.engine.fork(parent.id(), count, {}));
@@ -34,19 +34,24 @@ Status fork_once(Bench& bench, const Guest& parent, std::uint32_t count, ForkLin
     DRUPE_TRY(child->connect());
     DRUPE_TRY(child->ping());
   }
-  lines.answered.samples.push_back(ms_since(begun));
+  const double whole = ms_since(begun);
+  lines.whole.samples.push_back(whole);
+  // The parent's standstill has a target of its own; this is what comes after it.
+  lines.answered.samples.push_back(whole - stage(bench.engine, "snapshot"));
   lines.stopped.samples.push_back(stage(bench.engine, "parent stopped"));
-  DRUPE_ASSIGN(const std::uint64_t after, disk_usage(bench.engine.home()));
-  lines.extra_mib.push_back((static_cast<double>(after) - static_cast<double>(before)) / kMib);
+  // Free room and not the size of files: the save has no name any more once the children have mapped it.
+  DRUPE_ASSIGN(const std::uint64_t after, free_bytes(bench.engine.home()));
+  lines.extra_mib.push_back((static_cast<double>(before) - static_cast<double>(after)) / kMib);
   return {};
 }
 
 Status measure(Bench& bench, std::uint32_t count, double limit_ms, std::uint32_t rounds) {
   ForkLines lines;
   const std::string into = "fork into " + std::to_string(count);
-  lines.stopped.row = lines.answered.row = "fork";
+  lines.stopped.row = lines.answered.row = lines.whole.row = "fork";
   lines.stopped.what = into + ": parent stopped";
-  lines.answered.what = into + ": all children answered";
+  lines.answered.what = into + ": saved -> all children answered";
+  lines.whole.what = into + ": call -> all children answered";
   lines.stopped.target = Target{0, kStoppedMs};
   lines.answered.target = Target{0, limit_ms};
   double own_mib = 0;
@@ -62,6 +67,7 @@ Status measure(Bench& bench, std::uint32_t count, double limit_ms, std::uint32_t
     lines.answered.details.emplace_back("last " + name, ms);
   bench.report.add(std::move(lines.stopped));
   bench.report.add(std::move(lines.answered));
+  bench.report.add(std::move(lines.whole));
   Line disk;
   disk.row = "fork";
   disk.what = into + ": extra disk";

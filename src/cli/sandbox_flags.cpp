@@ -75,7 +75,7 @@ void CommandFlags::add_to(FlagSet& flags, bool may_detach) {
             DRUPE_ASSIGN(timeout_ms, parse_duration_ms(value));
             return {};
           },
-          "Kill the command after this long (30, 500ms, 5m, 2h); the exit status is then 124");
+          "Kill the command after this long (30, 500ms, 5m, 1h30m); the exit status is then 124");
 }
 
 Result<std::vector<std::string>> CommandFlags::environment() const {
