@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "agent/own_pages.h"
 #include "agent/server.h"
 
 namespace drupe::agent {
@@ -228,7 +229,8 @@ void Server::resume_jobs() {
   for (Job* job : all) job->resume();
 }
 
-/// Comes before saves, so what is saved shall have a child that is ready, not one on its way.
+/// Comes before saves, so what is saved shall have a child that is ready, not one on its way, and an agent
+/// that shares no pages with it.
 void Server::sync(std::uint32_t id) {
   ready_.prepare();
   ready_.when_settled([this, id] {
@@ -237,7 +239,11 @@ void Server::sync(std::uint32_t id) {
           ::sync();
           return Result<std::string>(std::string());
         },
-        milliseconds(0), [this, id](const Result<std::string>& done) { reply(id, done); });
+        milliseconds(0),
+        [this, id](const Result<std::string>& done) {
+          own_pages();
+          reply(id, done);
+        });
   });
 }
 
