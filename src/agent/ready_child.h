@@ -24,7 +24,7 @@ namespace drupe::agent {
 /// guest's root only. Used by the loop's thread.
 class ReadyChild {
  public:
-  /// `may_start` is asked before a child is started by the timer.
+  /// `may_start` is asked before a child is started.
   ReadyChild(EventLoop& loop, Work& work, Cgroups& cgroups, std::function<bool()> may_start);
   ~ReadyChild();
   ReadyChild(const ReadyChild&) = delete;
