@@ -1,4 +1,4 @@
-// What the agent parses of the image's files, the user's archives and the caller's patterns.
+// What the agent parses of the image's files, the user's archives and the caller's patterns and commands.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "agent/ignore.h"
+#include "agent/order.h"
 #include "agent/tar_read.h"
 #include "agent/users.h"
 
@@ -41,13 +42,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 4) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::size_t cut = std::min<std::size_t>(data[1], text.size());
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0:
       tar(text);
       break;
     case 1: {
       const auto half = text.substr(cut);
       [[maybe_unused]] const auto ids = agent::find_user(text.substr(0, cut), half, half);
+      break;
+    }
+    case 2: {
+      [[maybe_unused]] const auto order = agent::Order::decode(as_bytes(text));
       break;
     }
     default: {

@@ -22,6 +22,7 @@ constexpr std::size_t kMaxStatus = 128 * 1024;
 // prolong the drain.
 constexpr std::size_t kTerminalDrain = 256 * 1024;
 constexpr std::uint64_t kLongestTimeoutMs = 10ULL * 365 * 86400 * 1000;
+constexpr std::chrono::seconds kNudge{1};
 constexpr char kEndOfTransmission = 4;
 
 }  // namespace
@@ -29,9 +30,13 @@ constexpr char kEndOfTransmission = 4;
 Job::Job(JobHost& host, std::string exec_id, Process process)
     : host_(host),
       exec_id_(std::move(exec_id)),
-      process_(std::move(process)),
-      is_task_(process_.cgroup == nullptr),
+      is_task_(process.cgroup == nullptr),
       started_ns_(monotonic_ns()) {
+  adopt(std::move(process));
+}
+
+void Job::adopt(Process process) {
+  process_ = std::move(process);
   outputs_[0].fd = std::move(process_.out);
   outputs_[0].channel = Channel::kStdout;
   outputs_[1].fd = std::move(process_.err);
@@ -43,6 +48,7 @@ Job::Job(JobHost& host, std::string exec_id, Process process)
 Job::~Job() {
   if (timer_ != 0) host_.loop().cancel(timer_);
   if (end_timer_ != 0) host_.loop().cancel(end_timer_);
+  if (nudge_timer_ != 0) host_.loop().cancel(nudge_timer_);
   for (auto& output : outputs_) host_.loop().unwatch(output.fd.get());
   host_.loop().unwatch(input_.fd.get());
   host_.loop().unwatch(process_.status.get());
@@ -53,6 +59,13 @@ void Job::start() {
   if (process_.timeout_ms != 0) {
     const auto ms = static_cast<std::int64_t>(std::min(process_.timeout_ms, kLongestTimeoutMs));
     timer_ = host_.loop().after(std::chrono::milliseconds(ms), [this] { time_out(); });
+  }
+  if (process_.again) {
+    // The user may have stopped the child while it waited, which is no reason for the command to wait.
+    nudge_timer_ = host_.loop().after(kNudge, [this] {
+      nudge_timer_ = 0;
+      send_signal(process_.pidfd.get(), SIGCONT);
+    });
   }
   if (is_task_) {
     started_ = true;
@@ -125,6 +138,8 @@ void Job::reset_by_host() {
 }
 
 void Job::signal(int number, bool tree) {
+  // Whatever it does to a child that has not begun is this command's end.
+  if (process_.again) order_taken();
   if (tree && number == SIGKILL && process_.cgroup) return process_.cgroup->kill();
   if (tree && process_.cgroup) {
     const std::string pids = slurp(process_.cgroup->dir.get(), "cgroup.procs");
@@ -163,11 +178,13 @@ void Job::on_status() {
   if (got > 0) {
     status_bytes_.append(bytes.data(),
                          std::min(static_cast<std::size_t>(got), kMaxStatus - status_bytes_.size()));
+    if (process_.again) order_taken();
     return;
   }
   host_.loop().unwatch(process_.status.get());
   process_.status.reset();
   status_closed_ = true;
+  if (process_.again) return;  // its end comes next
   status_complete();
   pump();
 }
@@ -191,7 +208,40 @@ void Job::status_complete() {
   status_bytes_.clear();
 }
 
+/// From here on the process's end is the command's.
+void Job::order_taken() {
+  process_.again = nullptr;
+  if (nudge_timer_ != 0) host_.loop().cancel(std::exchange(nudge_timer_, 0));
+  write_input();
+}
+
+/// A ready child ended before it had taken its order. Nothing was written to its pipes, so nothing is lost.
+void Job::start_again() {
+  pause();
+  reap(process_.pidfd.get());
+  host_.release(std::move(process_.cgroup));
+  auto next = process_.again();
+  if (next) {
+    next->keep_on_reset = process_.keep_on_reset;
+    next->timeout_ms = process_.timeout_ms;
+    adopt(*std::move(next));
+    status_closed_ = false;
+  } else {
+    facts_.error = std::move(next).error();
+    facts_.exit_code = 126;
+    ended_ = status_closed_ = true;
+    for (auto& output : outputs_) output.ended = output.drained = true;
+    close_input();
+    if (timer_ != 0) host_.loop().cancel(std::exchange(timer_, 0));
+  }
+  order_taken();
+  resume();
+}
+
 void Job::process_ended() {
+  // It may have told its pid and ended before either was looked at.
+  if (process_.again && !status_closed_) on_status();
+  if (process_.again) return start_again();
   host_.loop().unwatch(process_.pidfd.get());
   const Ended ended = reap(process_.pidfd.get());
   ended_ = true;
@@ -388,7 +438,8 @@ void Job::send_terminal_end() {
 }
 
 void Job::write_input() {
-  if (quiet()) return;
+  // A child that has not taken its order gets nothing that another could not get in its place.
+  if (quiet() || process_.again) return;
   std::size_t done = 0;
   while (input_.begin < input_.queue.size()) {
     if (!input_.fd.valid()) {  // nobody reads: the bytes are gone as with a closed pipe, and the sender is

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,9 @@ class Job {
     UniqueFd in, out, err;               ///< Our ends; invalid when there is none.
     UniqueFd status;                     ///< See launch.h; for a task its encoded ExitFacts.
     std::unique_ptr<ExecCgroup> cgroup;  ///< Null for a task.
+    /// Set for a ready child (ready_child.h): starts its command once more. Used when the child ends before
+    /// it has told its pid, so has run nothing.
+    std::function<Result<Process>()> again;
     bool tty = false;
     bool keep_on_reset = false;
     std::uint64_t timeout_ms = 0;
@@ -106,6 +110,9 @@ class Job {
   void on_status();
   void status_complete();
   void process_ended();
+  void adopt(Process process);
+  void order_taken();
+  void start_again();
   void time_out();
   void announce();
   void pump_output(Output& output);
@@ -135,8 +142,9 @@ class Job {
   ExitFacts facts_;
   std::uint64_t started_ns_;
   EventLoop::TimerId timer_ = 0;
-  EventLoop::TimerId end_timer_ = 0;  ///< Of send_terminal_end().
-  bool started_ = false;              ///< The status pipe said that the command runs (a task: at once).
+  EventLoop::TimerId end_timer_ = 0;    ///< Of send_terminal_end().
+  EventLoop::TimerId nudge_timer_ = 0;  ///< While a ready child has not taken its order.
+  bool started_ = false;                ///< The status pipe said that the command runs (a task: at once).
   bool status_closed_ = false;
   bool ended_ = false;  ///< The leader is reaped.
   bool finished_ = false;

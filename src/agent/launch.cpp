@@ -184,8 +184,7 @@ std::unexpected<Error> execute(const ExecOptions& options, Environment& env) {
   }
 }
 
-Result<void> try_launch(const Work& work, const ExecOptions& options, const Defaults& defaults) {
-  DRUPE_TRY(work.enter());
+Result<void> try_launch(const ExecOptions& options, const Defaults& defaults) {
   if (options.argv.empty() || options.argv[0].empty())
     return fail(ErrorCode::kInvalidArgument, "There is no command to run");
   const std::string& spec = options.user.empty() ? defaults.user : options.user;
@@ -201,6 +200,18 @@ Result<void> try_launch(const Work& work, const ExecOptions& options, const Defa
   ::umask(022);
   DRUPE_TRY(enter_directory(options, defaults, user));
   return execute(options, env);
+}
+
+void tell_pid(int status) {
+  const std::int32_t pid = ::getpid();
+  [[maybe_unused]] const auto told = write_all(status, ByteWriter().number(pid).bytes());
+}
+
+[[noreturn]] void end_unlaunched(int status, const Error& error) {
+  LaunchFailure failure{126, error};
+  if (error.sys_errno == ENOENT && error.code == ErrorCode::kNotFound) failure.exit_code = 127;
+  [[maybe_unused]] const auto told = write_all(status, failure.encode());
+  ::_exit(failure.exit_code);
 }
 
 }  // namespace
@@ -245,14 +256,17 @@ void launch(const Work& work, const ExecOptions& options, const Defaults& defaul
   const int status = arrange_descriptors(fds);
   // The namespaces' descriptors are still needed for a moment; nothing above 2 survives the execve.
   ::close_range(kKept, ~0U, CLOSE_RANGE_CLOEXEC);
-  const std::int32_t pid = ::getpid();
-  [[maybe_unused]] auto told = write_all(status, ByteWriter().number(pid).bytes());
-  const auto tried = try_launch(work, options, defaults);
-  LaunchFailure failure{126, tried.error()};
-  if (failure.error.sys_errno == ENOENT && failure.error.code == ErrorCode::kNotFound)
-    failure.exit_code = 127;
-  told = write_all(status, failure.encode());
-  ::_exit(failure.exit_code);
+  if (auto entered = work.enter(); !entered) {
+    tell_pid(status);
+    end_unlaunched(status, entered.error());
+  }
+  run_command(options, defaults, status);
+}
+
+void run_command(const ExecOptions& options, const Defaults& defaults, int status) {
+  tell_pid(status);
+  const auto tried = try_launch(options, defaults);
+  end_unlaunched(status, tried.error());
 }
 
 }  // namespace drupe::agent

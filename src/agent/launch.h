@@ -34,6 +34,10 @@ struct LaunchFailure {
 [[noreturn]] void launch(const Work& work, const ExecOptions& options, const Defaults& defaults,
                          const ChildFds& fds);
 
+/// What launch() ends with, for a process in the namespaces, with all descriptors in place (`status`
+/// close-on-exec) and none to spare.
+[[noreturn]] void run_command(const ExecOptions& options, const Defaults& defaults, int status);
+
 /// For every child: default signal actions, empty mask, a session of its own.
 void reset_process();
 /// Puts the three standard descriptors (-1: /dev/null) and `keep` in place and closes all others. Returns the

@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "agent/own_pages.h"
 #include "agent/server.h"
 
 namespace drupe::agent {
@@ -116,12 +117,7 @@ Status Server::on_request(const Frame& frame) {
       with(SetUpRequest::decode(request.body), [&](const SetUpRequest& m) { set_up(id, m); });
       break;
     case RequestKind::kSync:
-      helpers_.run(
-          [] {
-            ::sync();
-            return Result<std::string>(std::string());
-          },
-          milliseconds(0), [this, id](const Result<std::string>& done) { reply(id, done); });
+      sync(id);
       break;
     case RequestKind::kFreeze:
       with(FreezeRequest::decode(request.body), [&](const FreezeRequest& m) { freeze(id, m); });
@@ -133,7 +129,7 @@ Status Server::on_request(const Frame& frame) {
       grow_root(id, request.body);
       break;
     case RequestKind::kStats:
-      reply(id, collect_stats(work_).encode());
+      reply(id, stats());
       break;
     case RequestKind::kProcesses:
       list_processes(id);
@@ -191,6 +187,7 @@ void Server::freeze(std::uint32_t id, const FreezeRequest& request) {
   freezer_.freeze(milliseconds(request.deadline_ms), [this, id](const Status& frozen) {
     if (!frozen) {
       freezing_id_ = 0;
+      ready_.prepare_later();
       return reply_status(id, frozen);
     }
     quiet_ = true;
@@ -220,6 +217,7 @@ void Server::thaw(std::uint32_t id) {
   quiet_ = false;
   barrier_ = freezing_barrier_ = 0;
   resume_jobs();
+  ready_.prepare_later();
   reply(id, std::string());
 }
 
@@ -229,6 +227,30 @@ void Server::resume_jobs() {
   for (auto& job : tasks_) all.push_back(job.get());
   // Jobs that end here are destroyed after the current callbacks, so the pointers stay good.
   for (Job* job : all) job->resume();
+}
+
+/// Comes before saves, so what is saved shall have a child that is ready, not one on its way, and an agent
+/// that shares no pages with it.
+void Server::sync(std::uint32_t id) {
+  ready_.prepare();
+  ready_.when_settled([this, id] {
+    helpers_.run(
+        [] {
+          ::sync();
+          return Result<std::string>(std::string());
+        },
+        milliseconds(0),
+        [this, id](const Result<std::string>& done) {
+          own_pages();
+          reply(id, done);
+        });
+  });
+}
+
+std::string Server::stats() const {
+  GuestStats stats = collect_stats(work_);
+  if (ready_.cgroup() != nullptr && stats.processes > 0) --stats.processes;
+  return stats.encode();
 }
 
 void Server::grow_root(std::uint32_t id, ByteView body) {
@@ -251,7 +273,9 @@ void Server::list_processes(std::uint32_t id) {
   std::map<std::string, std::string> names;
   for (const auto& [name, job] : execs_)
     if (job->cgroup() != nullptr) names.emplace(job->cgroup()->name, name);
-  helpers_.run([names = std::move(names)] { return Result<std::string>(collect_processes(names).encode()); },
+  const std::string hidden = ready_.cgroup() == nullptr ? std::string() : ready_.cgroup()->name;
+  helpers_.run([names = std::move(names),
+                hidden] { return Result<std::string>(collect_processes(names, hidden).encode()); },
                milliseconds(10'000), [this, id](const Result<std::string>& done) { reply(id, done); });
 }
 

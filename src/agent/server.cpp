@@ -21,7 +21,9 @@ Server::Server(EventLoop& loop, Cgroups cgroups, Work work, KernelRepair repair,
       devices_(std::move(devices)),
       helpers_(loop_, work_),
       flusher_(loop_, work_),
-      freezer_(loop_, flusher_, cgroups_) {}
+      freezer_(loop_, flusher_, cgroups_),
+      ready_(loop_, work_, cgroups_,
+             [this] { return !quiet_ && freezing_id_ == 0 && !ended_ && !shutting_down_; }) {}
 
 Server::~Server() = default;
 
@@ -30,6 +32,7 @@ Status Server::run() {
   DRUPE_TRY(open_bulk());
   watch_init();
   if (auto started = flusher_.start(); !started) say(started.error().message);
+  ready_.prepare();
   return loop_.run();
 }
 

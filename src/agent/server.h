@@ -14,6 +14,7 @@
 #include "agent/helper.h"
 #include "agent/job.h"
 #include "agent/launch.h"
+#include "agent/ready_child.h"
 #include "agent/repair.h"
 #include "agent/work.h"
 
@@ -58,6 +59,9 @@ class Server : public JobHost {
   Status open_stream(const Frame& frame);
   void start_stream(std::uint32_t id);
   Status open_exec(std::uint32_t id, const ExecOptions& options);
+  Result<Job::Process> start_command(const ExecOptions& options, const Defaults& defaults);
+  /// For a ready child that ended before it had taken its order.
+  Result<Job::Process> start_again(const std::string& order);
   Status open_attach(std::uint32_t id, const ExecOptions& options);
   Status open_task(std::uint32_t id, const OpenRequest& request);
   void refuse(std::uint32_t id, const Error& error);
@@ -77,6 +81,8 @@ class Server : public JobHost {
   void thaw(std::uint32_t id);
   void resume_jobs();
   void grow_root(std::uint32_t id, ByteView body);
+  void sync(std::uint32_t id);
+  [[nodiscard]] std::string stats() const;
   Status signal_exec(const SignalExecRequest& request);
   void list_processes(std::uint32_t id);
 
@@ -95,6 +101,7 @@ class Server : public JobHost {
   Helpers helpers_;
   Flusher flusher_;
   Freezer freezer_;
+  ReadyChild ready_;
   Defaults defaults_;
 
   std::uint64_t epoch_ = 0;
@@ -123,7 +130,8 @@ void power_off();
 /// Reads counters only. stats.cpp.
 [[nodiscard]] GuestStats collect_stats(const Work& work);
 /// Walks the cgroups and /proc, where a stuck process can block, so only for children. `execs`: cgroup name
-/// to exec id.
-[[nodiscard]] ProcessList collect_processes(const std::map<std::string, std::string>& execs);
+/// to exec id. `hidden`: the name of a cgroup that is passed over.
+[[nodiscard]] ProcessList collect_processes(const std::map<std::string, std::string>& execs,
+                                            const std::string& hidden);
 
 }  // namespace drupe::agent

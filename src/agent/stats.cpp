@@ -135,13 +135,13 @@ GuestStats collect_stats(const Work& work) {
   return stats;
 }
 
-ProcessList collect_processes(const std::map<std::string, std::string>& execs) {
+ProcessList collect_processes(const std::map<std::string, std::string>& execs, const std::string& hidden) {
   Listing listing;
   DIR* directory = ::opendir("/cg/work");
   if (directory == nullptr) return listing.list;
   while (const dirent* entry = ::readdir(directory)) {
     const std::string name = entry->d_name;
-    if (entry->d_type != DT_DIR || name[0] == '.' || name == "tasks") continue;
+    if (entry->d_type != DT_DIR || name[0] == '.' || name == "tasks" || name == hidden) continue;
     const auto exec = execs.find(name);
     list_cgroup("/cg/work/" + name, exec == execs.end() ? std::string() : exec->second, 0, listing);
   }

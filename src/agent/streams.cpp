@@ -3,11 +3,10 @@
 #include <cerrno>
 #include <csignal>
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
+#include "agent/ends.h"
+#include "agent/order.h"
 #include "agent/server.h"
 #include "agent/tasks.h"
 
@@ -18,67 +17,6 @@ namespace {
 constexpr std::size_t kMaxFinished = 32;
 constexpr std::size_t kMaxOpening = 2 * kMaxOpenRequest;
 constexpr std::size_t kMaxJobs = 4096;
-// Room for four frames between two turns of the agent.
-constexpr int kPipeSize = 256 * 1024;
-
-struct Ends {
-  Job::Process ours;
-  std::array<UniqueFd, 4> theirs;  ///< in, out, err, status
-  [[nodiscard]] ChildFds child() const {
-    return {theirs[0].get(), theirs[1].get(), theirs[2].get(), theirs[3].get()};
-  }
-};
-
-Status add_output(UniqueFd& ours, UniqueFd& theirs) {
-  DRUPE_ASSIGN(Pipe pipe, make_pipe());
-  DRUPE_TRY(set_nonblocking(pipe.read.get()));
-  ::fcntl(pipe.read.get(), F_SETPIPE_SZ, kPipeSize);
-  ours = std::move(pipe.read);
-  theirs = std::move(pipe.write);
-  return {};
-}
-
-Status add_input(UniqueFd& ours, UniqueFd& theirs) {
-  DRUPE_ASSIGN(Pipe pipe, make_pipe());
-  DRUPE_TRY(set_nonblocking(pipe.write.get()));
-  ours = std::move(pipe.write);
-  theirs = std::move(pipe.read);
-  return {};
-}
-
-Status add_terminal(Ends& ends, const Work& work, const ExecOptions& options) {
-  DRUPE_ASSIGN(UniqueFd master, work.open_pty());
-  const int unlock = 0;
-  ::ioctl(master.get(), TIOCSPTLCK, &unlock);
-  const int slave = ::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (slave < 0) return fail_sys("Opening a terminal failed", errno);
-  winsize window{};
-  window.ws_row = options.rows;
-  window.ws_col = options.columns;
-  ::ioctl(master.get(), TIOCSWINSZ, &window);
-  DRUPE_TRY(set_nonblocking(master.get()));
-  ends.theirs[0] = UniqueFd(slave);
-  ends.theirs[1] = UniqueFd(::fcntl(slave, F_DUPFD_CLOEXEC, 0));
-  ends.theirs[2] = UniqueFd(::fcntl(slave, F_DUPFD_CLOEXEC, 0));
-  // One description, two numbers: the loop watches each for its own direction.
-  ends.ours.in = UniqueFd(::fcntl(master.get(), F_DUPFD_CLOEXEC, 0));
-  ends.ours.out = std::move(master);
-  ends.ours.tty = true;
-  return {};
-}
-
-Result<Ends> make_exec_ends(const Work& work, const ExecOptions& options) {
-  Ends ends;
-  DRUPE_TRY(add_output(ends.ours.status, ends.theirs[3]));
-  if (options.tty) {
-    DRUPE_TRY(add_terminal(ends, work, options));
-    return ends;
-  }
-  if (options.stdin_open) DRUPE_TRY(add_input(ends.ours.in, ends.theirs[0]));
-  DRUPE_TRY(add_output(ends.ours.out, ends.theirs[1]));
-  DRUPE_TRY(add_output(ends.ours.err, ends.theirs[2]));
-  return ends;
-}
 
 std::unexpected<Error> cannot_start(int err) {
   if (err == EAGAIN || err == ENOMEM)
@@ -149,24 +87,43 @@ Status Server::open_exec(std::uint32_t id, const ExecOptions& options) {
     return fail(ErrorCode::kAlreadyExists, "A command with the id \"" + options.exec_id + "\" is running");
   if (known != execs_.end()) forget(*known->second);
   if (execs_.size() >= kMaxJobs) return fail(ErrorCode::kLimit, "Too many commands are running in the guest");
-  DRUPE_ASSIGN(Ends ends, make_exec_ends(work_, options));
-  DRUPE_ASSIGN(ends.ours.cgroup, cgroups_.acquire());
-  const pid_t pid = work_.clone(ChildNamespace::kWork, ends.ours.cgroup->dir.get(), &ends.ours.pidfd);
-  if (pid == 0) launch(work_, options, defaults_, ends.child());
-  if (pid < 0) {
-    const int err = errno;
-    cgroups_.release(std::move(ends.ours.cgroup));
-    return cannot_start(err);
+  Job::Process process;
+  if (auto ready = ready_.use(options, defaults_)) {
+    process = std::move(ready->process);
+    process.again = [this, order = std::move(ready->order)] { return start_again(order); };
+  } else {
+    DRUPE_ASSIGN(process, start_command(options, defaults_));
   }
-  ends.ours.keep_on_reset = options.keep_on_reset;
-  ends.ours.timeout_ms = options.timeout_ms;
-  auto job = std::make_unique<Job>(*this, options.exec_id, std::move(ends.ours));
+  process.keep_on_reset = options.keep_on_reset;
+  process.timeout_ms = options.timeout_ms;
+  auto job = std::make_unique<Job>(*this, options.exec_id, std::move(process));
   Job& raw = *job;
   execs_[options.exec_id] = std::move(job);
   streams_.at(id).job = &raw;
   raw.attach(id);
   raw.start();
   return {};
+}
+
+Result<Job::Process> Server::start_command(const ExecOptions& options, const Defaults& defaults) {
+  const StdinPipe in = options.stdin_open ? StdinPipe::kYes : StdinPipe::kNo;
+  DRUPE_ASSIGN(Ends ends, options.tty ? make_terminal_ends(work_, options) : make_pipe_ends(in));
+  DRUPE_ASSIGN(ends.ours.cgroup, cgroups_.acquire());
+  const pid_t pid = work_.clone(ChildNamespace::kWork, ends.ours.cgroup->dir.get(), &ends.ours.pidfd);
+  if (pid == 0) launch(work_, options, defaults, ends.child());
+  if (pid < 0) {
+    const int err = errno;
+    cgroups_.release(std::move(ends.ours.cgroup));
+    return cannot_start(err);
+  }
+  return std::move(ends.ours);
+}
+
+Result<Job::Process> Server::start_again(const std::string& order) {
+  if (ended_ || shutting_down_)
+    return fail(ErrorCode::kInvalidState, "The guest's processes have ended", "Start the sandbox again");
+  DRUPE_ASSIGN(const Order command, Order::decode(as_bytes(order).subspan(sizeof(std::uint32_t))));
+  return start_command(command.options, command.defaults);
 }
 
 Status Server::open_attach(std::uint32_t id, const ExecOptions& options) {
@@ -188,10 +145,7 @@ Status Server::open_attach(std::uint32_t id, const ExecOptions& options) {
 Status Server::open_task(std::uint32_t id, const OpenRequest& request) {
   if (tasks_.size() >= kMaxJobs)
     return fail(ErrorCode::kLimit, "Too many file operations are running in the guest");
-  Ends ends;
-  DRUPE_TRY(add_output(ends.ours.status, ends.theirs[3]));
-  DRUPE_TRY(add_input(ends.ours.in, ends.theirs[0]));
-  DRUPE_TRY(add_output(ends.ours.out, ends.theirs[1]));
+  DRUPE_ASSIGN(Ends ends, make_task_ends());
   const pid_t pid = work_.clone(ChildNamespace::kAgent, cgroups_.tasks(), &ends.ours.pidfd);
   if (pid == 0) run_task_child(work_, request, ends.child());
   if (pid < 0) return cannot_start(errno);
@@ -228,6 +182,11 @@ void Server::host_reset(std::uint32_t id) {
 
 void Server::job_finished(Job& job) {
   const bool is_main = job.exec_id() == "main";
+  // After its last frame has been written. The end of the main command is most often the sandbox's.
+  if (is_main)
+    ready_.prepare_later();
+  else if (!job.is_task())
+    loop_.defer([this] { ready_.prepare(); });
   if (job.stream() != 0 || job.is_task()) {
     if (job.stream() != 0) streams_.erase(job.stream());
     job.detach();
