@@ -40,7 +40,7 @@ struct Confinement {
   /// it has and sockets of IPv4 and IPv6 that it connects. The seccomp filter then lists what is allowed, and
   /// the other allow_ fields do not matter: nothing is opened by path, bound, executed or made executable.
   bool only_network = false;
-  bool allow_exec = true;          ///< execve() and fork(); a child needs it for its own program.
+  bool allow_exec = true;  ///< execve() and fork(); a child needs it for its own program.
   /// Signals to processes that are not confined further than this one. A process needs it that ends its
   /// confined children, by kill or by dying itself (PR_SET_PDEATHSIG).
   bool allow_signals = false;

@@ -83,13 +83,15 @@ void apply_landlock(const Confinement& confinement, Missing& missing) {
   std::size_t size = sizeof(std::uint64_t);
   if (abi >= 4) {
     // TCP bind and connect; abstract unix sockets and signals to processes outside.
-    attr.handled_access_net = confinement.only_network ? kBindTcp
+    attr.handled_access_net = confinement.only_network    ? kBindTcp
                               : confinement.allow_sockets ? 0
                                                           : kBindTcp | kConnectTcp;
     size = 2 * sizeof(std::uint64_t);
   }
   if (abi >= 6) {
-    attr.scoped = confinement.allow_signals && !confinement.only_network ? kScopeAbstractSocket : kScopeAbstractSocket | kScopeSignal;
+    attr.scoped = confinement.allow_signals && !confinement.only_network
+                      ? kScopeAbstractSocket
+                      : kScopeAbstractSocket | kScopeSignal;
     size = sizeof(RulesetAttr);
   }
   const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, size, 0)));

@@ -88,8 +88,8 @@ bool deny_clone(void* filter, bool allow_processes) {
 // missing here fails with EPERM.
 constexpr std::array kNetworkCalls{
     // Bytes.
-    "read", "write", "readv", "writev", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg",
-    "close", "shutdown", "connect", "accept4", "getsockopt", "setsockopt", "getsockname", "getpeername",
+    "read", "write", "readv", "writev", "recvfrom", "recvmsg", "recvmmsg", "sendmsg", "sendmmsg", "close",
+    "shutdown", "connect", "accept4", "getsockopt", "setsockopt", "getsockname", "getpeername",
     // Waiting.
     "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "restart_syscall",
     "clock_gettime", "clock_nanosleep", "gettimeofday", "futex", "sched_yield",
@@ -114,15 +114,17 @@ bool build_network(void* filter) {
   // No memory that can be executed.
   for (const char* name : kCallsWithProtection)
     if (!allow(filter, name, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)})) return false;
+  // Only where its socket is connected to. sendmsg() hides the address from a filter.
+  if (!allow(filter, "sendto", {SCMP_A4(SCMP_CMP_EQ, 0)})) return false;
   // abort() signals the process itself.
   if (!allow(filter, "tgkill", {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(::getpid()))})) return false;
   constexpr scmp_datum_t kType = 0xf;  // SOCK_TYPE_MASK of linux/net.h; flags are above it
   for (const int family : {AF_INET, AF_INET6})
     for (const int type : {SOCK_STREAM, SOCK_DGRAM})
-      if (!allow(filter, "socket",
-                 {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(family)),
-                  SCMP_A1(SCMP_CMP_MASKED_EQ, kType, static_cast<scmp_datum_t>(type)),
-                  SCMP_A2(SCMP_CMP_EQ, 0)}))
+      if (!allow(
+              filter, "socket",
+              {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(family)),
+               SCMP_A1(SCMP_CMP_MASKED_EQ, kType, static_cast<scmp_datum_t>(type)), SCMP_A2(SCMP_CMP_EQ, 0)}))
         return false;
   return true;
 }

@@ -61,8 +61,9 @@ TEST_F(FlowInspectorTest, WhatWaitsForTheServerIsFreeAfterItsAnswer) {
   EXPECT_TRUE(inspector_->wants_world());
   const std::string frame("\x81\x85\x01\x02\x03\x04 abcd", 11);
   EXPECT_EQ(look(frame).pass, 0U);
-  EXPECT_TRUE(inspector_->on_world(as_bytes("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
-                                            "Connection: Upgrade\r\n\r\n")));
+  EXPECT_TRUE(
+      inspector_->on_world(as_bytes("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+                                    "Connection: Upgrade\r\n\r\n")));
   const auto verdict = look(frame);
   EXPECT_EQ(verdict.pass, frame.size());
   EXPECT_TRUE(verdict.finished);

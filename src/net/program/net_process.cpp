@@ -54,7 +54,8 @@ Result<StackConfig> stack_config(const NetConfig& config) {
 
 Result<std::vector<Endpoint>> resolvers_of(const NetConfig& config) {
   if (config.resolvers.size() > kMaxResolvers)
-    return fail(ErrorCode::kLimit, "More than " + std::to_string(kMaxResolvers) + " resolvers are configured");
+    return fail(ErrorCode::kLimit,
+                "More than " + std::to_string(kMaxResolvers) + " resolvers are configured");
   std::vector<Endpoint> out;
   for (const std::string& text : config.resolvers) {
     const auto endpoint = parse_endpoint(text, kDnsPort);
@@ -156,11 +157,12 @@ Result<std::string> NetProcess::configure(ByteView body) {
     host_->on_change([this] { host_changed(); });
   }
   DRUPE_ASSIGN(auto policy, compile(config.policy));
-  auto running = std::make_unique<Running>(*this, std::move(servers), std::move(policy), proxy_options(config));
+  auto running =
+      std::make_unique<Running>(*this, std::move(servers), std::move(policy), proxy_options(config));
   DRUPE_TRY(running->publisher.listen(config.publications));
-  if (!link_.valid()) return fail(ErrorCode::kInvalidState, "The guest's link was lost by an earlier attempt");
-  DRUPE_ASSIGN(running->driver,
-               Driver::create(loop_, std::move(link_), stack, running->gate, running->gate));
+  if (!link_.valid())
+    return fail(ErrorCode::kInvalidState, "The guest's link was lost by an earlier attempt");
+  DRUPE_ASSIGN(running->driver, Driver::create(loop_, std::move(link_), stack, running->gate, running->gate));
   running->driver->on_broken([] { log(LogLevel::kInfo, "The guest's end of the link is closed"); });
   running->gate.attach(*running->driver);
   running->resolver.attach(*running->driver);

@@ -37,8 +37,7 @@ bool PolicyGate::is_gateway(const PacketAddress& address) const {
 }
 
 std::string PolicyGate::refusal_before_policy(const FlowKey& key) const {
-  if (parts_.quota.spent())
-    return "quota: " + std::to_string(parts_.quota.limit()) + " bytes are used up";
+  if (parts_.quota.spent()) return "quota: " + std::to_string(parts_.quota.limit()) + " bytes are used up";
   return is_gateway(key.remote) && key.remote_port != kDnsPort ? "the gateway serves DNS only" : "";
 }
 

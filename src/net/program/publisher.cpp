@@ -2,10 +2,11 @@
 
 #include <cerrno>
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "base/log.h"
 #include "net/program/addresses.h"
@@ -35,8 +36,7 @@ Result<UniqueFd> listen_on(const Publication& publication) {
   const auto address = packet_address(publication.address);
   if (!address || publication.host_port == 0 || publication.guest_port == 0)
     return fail(ErrorCode::kInvalidArgument, what + ": it takes a numeric address and ports of 1 to 65535");
-  UniqueFd fd(
-      ::socket(address->v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(::socket(address->v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail_sys(what, errno);
   const int on = 1;
   // Connections of an earlier process that linger do not keep the port; listeners do.

@@ -38,7 +38,8 @@ std::size_t Upstream::sockets() const {
 Upstream::Socket* Upstream::find(std::uint64_t token, int fd) {
   const auto found = sockets_.find(token);
   if (found == sockets_.end()) return nullptr;
-  const auto socket = std::ranges::find_if(found->second, [fd](const auto& one) { return one->fd.get() == fd; });
+  const auto socket =
+      std::ranges::find_if(found->second, [fd](const auto& one) { return one->fd.get() == fd; });
   return socket == found->second.end() ? nullptr : socket->get();
 }
 
@@ -76,8 +77,7 @@ int Upstream::open(Socket& socket, const Endpoint& server, const std::string& me
     socket.unsent = dns::tcp_frame(message);
     return 0;
   }
-  const ssize_t sent =
-      ::send(socket.fd.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = ::send(socket.fd.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent < 0 ? errno : 0;
 }
 

@@ -1,10 +1,10 @@
 #include "net/program/upstream.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 namespace drupe::net {
 namespace {

@@ -229,7 +229,7 @@ void HostTcp::on_writable(FlowId id) {
   pump_to_guest(*flow);
 }
 
-void HostTcp::carried(std::uint64_t Flow::*of_flow, std::uint64_t& of_all, Flow& flow, std::size_t bytes) {
+void HostTcp::carried(std::uint64_t Flow::* of_flow, std::uint64_t& of_all, Flow& flow, std::size_t bytes) {
   flow.*of_flow += bytes;
   of_all += bytes;
   if (on_bytes_ && bytes > 0) on_bytes_(bytes);

@@ -72,7 +72,7 @@ class HostTcp final : public TcpHandler {
   bool show_world(Flow& flow, const RingRoom& room, std::size_t bytes);
   void deliver_local(Flow& flow);
   void pump_local(Flow& flow);
-  void carried(std::uint64_t Flow::*of_flow, std::uint64_t& of_all, Flow& flow, std::size_t bytes);
+  void carried(std::uint64_t Flow::* of_flow, std::uint64_t& of_all, Flow& flow, std::size_t bytes);
   bool inspect_stored(Flow& flow);
   void send_stored(Flow& flow);
   std::size_t send_some(Flow& flow, const RingView& bytes);
