@@ -1,6 +1,7 @@
 #include "net/program/resolver.h"
 
 #include <cerrno>
+#include <cstring>
 
 #include <sys/random.h>
 
@@ -17,6 +18,15 @@ std::uint64_t client_of(FlowId flow, dns::Transport transport) {
 
 FlowId flow_of(std::uint64_t client) {
   return {static_cast<std::uint32_t>((client & ~kTcpClient) >> 32), static_cast<std::uint32_t>(client)};
+}
+
+constexpr std::size_t kHeaderSize = 12;  // RFC 1035, 4.1.1
+
+// Precondition: two bytes are there.
+std::uint16_t identifier_of(std::string_view message) {
+  std::uint16_t raw = 0;
+  std::memcpy(&raw, message.data(), sizeof raw);
+  return raw;
 }
 
 std::uint16_t random_number() {
@@ -63,9 +73,8 @@ void Resolver::on_local_bytes(FlowId flow, ByteView bytes) {
     if (found == connections_.end()) return;
     const auto message = found->second.framing.next();
     if (!message) return;
-    ++found->second.unanswered;
-    auto output = proxy_.on_query(client, dns::Transport::kTcp, as_bytes(*message), now());
-    carry(std::move(output));
+    if (message->size() >= kHeaderSize) found->second.unanswered.insert(identifier_of(*message));
+    carry(proxy_.on_query(client, dns::Transport::kTcp, as_bytes(*message), now()));
   }
 }
 
@@ -73,7 +82,7 @@ void Resolver::on_local_end(FlowId flow) {
   Connection& connection = connections_[client_of(flow, dns::Transport::kTcp)];
   connection.ended = true;
   // RFC 7766, 6.2.4: queries that were sent before are answered.
-  if (connection.unanswered == 0) driver_->tcp().finish_local(flow);
+  if (connection.unanswered.empty()) driver_->tcp().finish_local(flow);
 }
 
 void Resolver::on_connection_gone(FlowId flow) {
@@ -96,8 +105,8 @@ void Resolver::answer(const dns::Answer& answer) {
   driver_->tcp().send_local(flow, dns::tcp_frame(answer.message));
   const auto found = connections_.find(answer.client);
   if (found == connections_.end()) return;
-  if (found->second.unanswered > 0) --found->second.unanswered;
-  if (found->second.ended && found->second.unanswered == 0) driver_->tcp().finish_local(flow);
+  found->second.unanswered.erase(identifier_of(answer.message));
+  if (found->second.ended && found->second.unanswered.empty()) driver_->tcp().finish_local(flow);
 }
 
 void Resolver::arm() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -38,8 +39,8 @@ class Resolver final : public LocalService {
  private:
   struct Connection {
     dns::TcpFraming framing;
-    std::size_t unanswered = 0;
-    bool ended = false;  // by the guest
+    std::set<std::uint16_t> unanswered;  // identifiers of queries
+    bool ended = false;                  // by the guest
   };
   void carry(dns::Output output);
   void answer(const dns::Answer& answer);
