@@ -2,7 +2,7 @@
 # Runs every test: structure and lints, unit tests (release, then with ASan and UBSan), fuzz targets (5 minutes together),
 # black-box tests over build/bin/drupe. Ends with the line "N passed, N failed[, N skipped]"; status 0 when none failed.
 #
-# usage: test.sh [STAGE...]    stages: lint unit sanitize fuzz agent blackbox lab (default: all, in this order)
+# usage: test.sh [STAGE...]    stages: lint unit sanitize fuzz agent net blackbox lab (default: all, in this order)
 # env:   DRUPE_TEST_HOME  home of the black-box tests; keeps the image devbox:1 between runs (default: build/test-home)
 #        DRUPE_FUZZ_TOTAL seconds for all fuzz targets together (default: 240)
 # Everything temporary lives in one directory that is removed at the end, also after Ctrl-C; sandboxes are removed as well.
@@ -13,7 +13,7 @@ export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C.UTF-8
 python=python3
 "$python" -c "import pytest" 2>/dev/null || python=/usr/bin/python3
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(lint unit sanitize fuzz agent blackbox lab)
+[ ${#stages[@]} -gt 0 ] || stages=(lint unit sanitize fuzz agent net blackbox lab)
 
 mkdir -p build
 work=$(mktemp -d /tmp/drupe-test.XXXXXX)
@@ -96,6 +96,8 @@ stage_sanitize() {
 }
 stage_fuzz() { run scripts/fuzz.sh --total "${DRUPE_FUZZ_TOTAL:-240}" > "$results/fuzz"; cat "$results/fuzz"; }
 stage_agent() { pytests agent tests/agent; }
+# A pytest of its own: it moves into namespaces.
+stage_net() { pytests net tests/net; }
 stage_blackbox() {
   # Not by folder: the files of tests/agent have names of their own kind.
   pytests blackbox tests/test_*.py

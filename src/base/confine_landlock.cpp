@@ -39,6 +39,8 @@ constexpr std::uint64_t kMakeSock = 1U << 9;
 constexpr std::uint64_t kRefer = 1U << 13;
 constexpr std::uint64_t kTruncate = 1U << 14;
 constexpr std::uint64_t kIoctlDev = 1U << 15;
+constexpr std::uint64_t kBindTcp = 1U << 0;
+constexpr std::uint64_t kConnectTcp = 1U << 1;
 constexpr std::uint64_t kScopeAbstractSocket = 1U << 0;
 constexpr std::uint64_t kScopeSignal = 1U << 1;
 constexpr std::uint64_t kOfFile = kExecute | kWriteFile | kReadFile | kTruncate | kIoctlDev;
@@ -81,11 +83,15 @@ void apply_landlock(const Confinement& confinement, Missing& missing) {
   std::size_t size = sizeof(std::uint64_t);
   if (abi >= 4) {
     // TCP bind and connect; abstract unix sockets and signals to processes outside.
-    attr.handled_access_net = confinement.allow_sockets ? 0 : 3;
+    attr.handled_access_net = confinement.only_network    ? kBindTcp
+                              : confinement.allow_sockets ? 0
+                                                          : kBindTcp | kConnectTcp;
     size = 2 * sizeof(std::uint64_t);
   }
   if (abi >= 6) {
-    attr.scoped = confinement.allow_signals ? kScopeAbstractSocket : kScopeAbstractSocket | kScopeSignal;
+    attr.scoped = confinement.allow_signals && !confinement.only_network
+                      ? kScopeAbstractSocket
+                      : kScopeAbstractSocket | kScopeSignal;
     size = sizeof(RulesetAttr);
   }
   const UniqueFd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, size, 0)));

@@ -1,14 +1,19 @@
 // The system calls that no helper of Drupe needs and an attacker would like. A list of what is denied, not of
 // what is allowed: the C library and qemu change what they use with every update, and a helper that dies in
 // the field because of a harmless call protects nobody. Everything here fails with an error, so that a probe
-// for a feature falls back.
+// for a feature falls back. The exception is Confinement::only_network, a program of our own that needs
+// little: there the list says what is allowed.
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include <sched.h>
 #include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/confine_steps.h"
 
@@ -79,6 +84,51 @@ bool deny_clone(void* filter, bool allow_processes) {
                             SCMP_A0(SCMP_CMP_MASKED_EQ, static_cast<scmp_datum_t>(CLONE_THREAD), 0)) == 0;
 }
 
+// What an event loop over sockets, the heap and the C library's clock and random numbers need. One that is
+// missing here fails with EPERM.
+constexpr std::array kNetworkCalls{
+    // Bytes.
+    "read", "write", "readv", "writev", "recvfrom", "recvmsg", "recvmmsg", "sendmsg", "sendmmsg", "close",
+    "shutdown", "connect", "accept4", "getsockopt", "setsockopt", "getsockname", "getpeername",
+    // Waiting.
+    "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "restart_syscall",
+    "clock_gettime", "clock_nanosleep", "gettimeofday", "futex", "sched_yield",
+    // Memory; see kCallsWithProtection.
+    "brk", "munmap", "mremap", "madvise",
+    // Its own end.
+    "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "rt_sigaction", "getpid", "gettid",
+    // The rest of what the C library asks for by itself.
+    "getrandom", "fstat", "newfstatat", "lseek", "fcntl", "sysinfo"};
+constexpr std::array kCallsWithProtection{"mmap", "mprotect"};
+
+bool allow(void* filter, const char* name, const std::vector<scmp_arg_cmp>& conditions) {
+  const int number = ::seccomp_syscall_resolve_name(name);
+  if (number == __NR_SCMP_ERROR) return true;
+  return ::seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, number, static_cast<unsigned>(conditions.size()),
+                                  conditions.data()) == 0;
+}
+
+bool build_network(void* filter) {
+  for (const char* name : kNetworkCalls)
+    if (!allow(filter, name, {})) return false;
+  // No memory that can be executed.
+  for (const char* name : kCallsWithProtection)
+    if (!allow(filter, name, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)})) return false;
+  // Only where its socket is connected to. sendmsg() hides the address from a filter.
+  if (!allow(filter, "sendto", {SCMP_A4(SCMP_CMP_EQ, 0)})) return false;
+  // abort() signals the process itself.
+  if (!allow(filter, "tgkill", {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(::getpid()))})) return false;
+  constexpr scmp_datum_t kType = 0xf;  // SOCK_TYPE_MASK of linux/net.h; flags are above it
+  for (const int family : {AF_INET, AF_INET6})
+    for (const int type : {SOCK_STREAM, SOCK_DGRAM})
+      if (!allow(
+              filter, "socket",
+              {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(family)),
+               SCMP_A1(SCMP_CMP_MASKED_EQ, kType, static_cast<scmp_datum_t>(type)), SCMP_A2(SCMP_CMP_EQ, 0)}))
+        return false;
+  return true;
+}
+
 bool build(void* filter, const Confinement& confinement) {
   if (!deny(filter, kDenied, EPERM)) return false;
   for (const int number : kDeniedNumbers)
@@ -94,11 +144,12 @@ bool build(void* filter, const Confinement& confinement) {
 }  // namespace
 
 void apply_seccomp(const Confinement& confinement, Missing& missing) {
-  const Filter filter(::seccomp_init(SCMP_ACT_ALLOW));
+  const bool only_network = confinement.only_network;
+  const Filter filter(::seccomp_init(only_network ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_ALLOW));
   if (filter && ::seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) == 0) {
     // A balanced tree instead of a chain of comparisons: every system call of the helper goes through it.
     ::seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);
-    if (build(filter.get(), confinement)) {
+    if (only_network ? build_network(filter.get()) : build(filter.get(), confinement)) {
       const int rc = ::seccomp_load(filter.get());
       if (rc == 0) return;
       missing.push_back(std::string("seccomp filter (") + std::strerror(-rc) + ")");

@@ -50,6 +50,18 @@ Result<NetConfig> NetConfig::decode(ByteView bytes) {
   return m;
 }
 
+std::string NetReady::encode() const {
+  return ByteWriter().texts(confinement_missing).take();
+}
+
+Result<NetReady> NetReady::decode(ByteView bytes) {
+  ByteReader reader(bytes);
+  NetReady m;
+  m.confinement_missing = reader.texts();
+  if (!reader.done()) return malformed("answer to a configuration");
+  return m;
+}
+
 std::string SetPolicy::encode() const {
   return ByteWriter().text(policy).number(quota_bytes).take();
 }

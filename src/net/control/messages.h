@@ -20,7 +20,7 @@ namespace drupe::net {
 inline constexpr std::size_t kMaxControlRecord = 8U << 20;
 
 enum class NetRequest : std::uint16_t {
-  kConfigure = 1,  ///< NetConfig. Answered when the policy is in force; the guest's link may come up then.
+  kConfigure = 1,  ///< NetConfig -> NetReady, when the policy is in force; the guest's link may come up then.
   kSetPolicy = 2,  ///< SetPolicy. Answered when it is in force, for open connections too.
   kReadLog = 3,    ///< ReadLog -> LogPage.
   kCounters = 4,   ///< -> NetCounters.
@@ -49,6 +49,12 @@ struct NetConfig {
   [[nodiscard]] std::string encode() const;
   static Result<NetConfig> decode(ByteView bytes);
   bool operator==(const NetConfig&) const = default;
+};
+
+struct NetReady {
+  std::vector<std::string> confinement_missing;  ///< What of the confinement this host did not allow.
+  [[nodiscard]] std::string encode() const;
+  static Result<NetReady> decode(ByteView bytes);
 };
 
 struct SetPolicy {

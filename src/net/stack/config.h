@@ -35,8 +35,10 @@ struct TcpLimits {
   std::uint32_t max_connections = 2048;  ///< 1..65536, those in TIME-WAIT included.
   std::uint32_t max_half_open = 1024;    ///< Not yet established; a SYN beyond it is dropped.
   std::size_t buffer_size = 256 * kKiB;  ///< Most that is held for each direction; 16 KiB..512 KiB.
+  /// What a new connection gets in any case for each direction; 16 KiB..buffer_size.
+  std::size_t smallest_buffer = 16 * kKiB;
   /// Buffers of all connections together. As it is used up new connections get smaller buffers, never less
-  /// than 16 KiB for each direction, so the true bound is this plus 32 KiB for each connection.
+  /// than smallest_buffer, so the true bound is this plus twice that for each connection.
   std::size_t memory_budget = 64 * kMiB;
   std::chrono::milliseconds min_rto{200};
   std::chrono::milliseconds max_rto{30'000};

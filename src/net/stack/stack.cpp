@@ -22,6 +22,8 @@ Result<StackConfig> validated(StackConfig config) {
     return wrong("The bound on UDP flows must be 1 to 65536");
   if (config.tcp.buffer_size < 16 * kKiB || config.tcp.buffer_size > 512 * kKiB)
     return wrong("The buffer of a connection must be 16 KiB to 512 KiB");
+  if (config.tcp.smallest_buffer < 16 * kKiB || config.tcp.smallest_buffer > config.tcp.buffer_size)
+    return wrong("The smallest buffer of a connection must be 16 KiB to the largest");
   if (config.queue_bytes < 2 * (config.mtu + kEthernetHeader))
     return wrong("The queue must have room for two frames");
   return config;

@@ -7,7 +7,6 @@
 namespace drupe::net {
 namespace {
 
-constexpr std::size_t kSmallestBuffer = 16 * kKiB;
 constexpr std::size_t kBudgetShare = 64;  // a new connection may take this part of what is left
 constexpr std::uint16_t kFirstPort = 32768;
 constexpr std::uint16_t kLastPort = 60999;
@@ -32,8 +31,7 @@ TcpConnection* TcpLayer::find(const FlowKey& key) const {
 std::size_t TcpLayer::next_buffer_size() const {
   const auto& limits = shared_.config.tcp;
   const std::size_t left = limits.memory_budget > committed_ ? limits.memory_budget - committed_ : 0;
-  return std::clamp(std::bit_floor(left / kBudgetShare), kSmallestBuffer,
-                    std::max(limits.buffer_size, kSmallestBuffer));
+  return std::clamp(std::bit_floor(left / kBudgetShare), limits.smallest_buffer, limits.buffer_size);
 }
 
 // RFC 9293 3.4.1: a clock of 4 microseconds and a secret function of the addresses.

@@ -516,5 +516,116 @@ TEST_F(DriverTest, Throughput) {
   }
 }
 
+// Holds everything until the world has answered, and refuses a world that says "no".
+class AsksTheWorld final : public Inspector {
+ public:
+  Verdict look(ByteView pending, bool) override {
+    if (state_ == State::kFirst && !pending.empty()) {
+      state_ = State::kAsking;
+      return {.pass = 1};
+    }
+    if (state_ == State::kAsking) return {};
+    return {.pass = pending.size(), .finished = true};
+  }
+  [[nodiscard]] bool wants_world() const override { return state_ == State::kAsking; }
+  bool on_world(ByteView bytes) override {
+    if (as_text(bytes) == "no") return false;
+    state_ = State::kAnswered;
+    return true;
+  }
+
+ private:
+  enum class State : std::uint8_t { kFirst, kAsking, kAnswered };
+  State state_ = State::kFirst;
+};
+
+TEST_F(DriverTest, AnInspectorThatWaitsForTheWorld) {
+  gate->verdict = [this] {
+    ConnectVerdict made = to_listener();
+    made.inspector = std::make_unique<AsksTheWorld>();
+    return made;
+  };
+  for (const std::string_view answer : {"yes", "no"}) {
+    const std::size_t ended = gate->gone.size();
+    const auto established = std::ranges::count(guest->events, "established");
+    const FlowId flow = guest->connect();
+    const UniqueFd world = accept();
+    ASSERT_TRUE(until([&] { return std::ranges::count(guest->events, "established") > established; }));
+    guest->send(flow, "abc");
+    std::string got;
+    ASSERT_TRUE(until([&] { return (got += read(world)) == "a"; }));
+    ASSERT_GT(::send(world.get(), answer.data(), answer.size(), MSG_NOSIGNAL), 0);
+    if (answer == "yes") {
+      ASSERT_TRUE(until([&] { return (got += read(world)) == "abc" && guest->received == "yes"; }));
+      guest->stack().tcp().abort(flow);
+      ASSERT_TRUE(until([&] { return gate->gone.size() > ended; }));
+    } else {
+      ASSERT_TRUE(until([&] { return gate->gone.size() > ended; }));
+      EXPECT_EQ(gate->gone.back().end, FlowEnd::kRefused);
+      EXPECT_EQ(guest->received, "yes");
+    }
+  }
+}
+
+class Greets final : public Inspector {
+ public:
+  Verdict look(ByteView, bool) override { return {}; }
+  [[nodiscard]] bool world_may_speak_first() const override { return true; }
+};
+
+TEST_F(DriverTest, TheWorldMaySpeakFirst) {
+  gate->verdict = [this] {
+    ConnectVerdict made = to_listener();
+    made.inspector = std::make_unique<Greets>();
+    return made;
+  };
+  guest->connect();
+  const UniqueFd world = accept();
+  ASSERT_EQ(::send(world.get(), "220", 3, MSG_NOSIGNAL), 3);
+  ASSERT_TRUE(until([&] { return guest->received == "220"; }));
+}
+
+// Answers each piece twice, and ends when the guest does.
+class Twice final : public LocalService {
+ public:
+  HostTcp* tcp = nullptr;
+  std::size_t times = 2;
+  void on_local_bytes(FlowId flow, ByteView bytes) override {
+    for (std::size_t i = 0; i < times; ++i) tcp->send_local(flow, as_text(bytes));
+  }
+  void on_local_end(FlowId flow) override { tcp->finish_local(flow); }
+};
+
+TEST_F(DriverTest, AServiceOfTheProgramItself) {
+  Twice service;
+  service.tcp = &driver->tcp();
+  std::size_t counted = 0;
+  driver->tcp().on_bytes([&](std::size_t bytes) { counted += bytes; });
+  gate->verdict = [&] {
+    ConnectVerdict made;
+    made.action = ConnectVerdict::Action::kLocal;
+    made.local = &service;
+    return made;
+  };
+  const FlowId flow = guest->connect();
+  ASSERT_TRUE(until([&] { return saw("established"); }));
+  guest->send(flow, "ab");
+  ASSERT_TRUE(until([&] { return guest->received == "abab"; }));
+  guest->stack().tcp().shutdown_write(flow);
+  ASSERT_TRUE(until([&] { return gate->gone.size() == 1; }));
+  EXPECT_EQ(gate->gone[0].end, FlowEnd::kDone);
+  EXPECT_EQ(counted, 6U);
+
+  // A guest that asks and does not read is cut off.
+  guest->reading = false;
+  service.times = 1000;
+  const FlowId greedy = guest->connect();
+  ASSERT_TRUE(until([&] { return std::ranges::count(guest->events, "established") == 2; }));
+  guest->send(greedy, std::string(1000, 'x'));
+  ASSERT_TRUE(until([&] { return gate->gone.size() == 2; }));
+  EXPECT_EQ(gate->gone[1].end, FlowEnd::kRefused);
+  driver->tcp().on_bytes({});
+}
+
 }  // namespace
 }  // namespace drupe::net

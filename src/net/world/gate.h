@@ -22,18 +22,39 @@ class Inspector {
   /// `pending` begins with the first byte that was not let pass and grows from call to call. `end`: the guest
   /// sends no more. Whoever passes nothing of a full buffer, or not everything at the end, refuses.
   virtual Verdict look(ByteView pending, bool end) = 0;
+
+  /// Bytes of the world may reach the guest before the first byte of the guest passed.
+  [[nodiscard]] virtual bool world_may_speak_first() const { return false; }
+  /// The world's next bytes are to be shown to on_world() before they go to the guest.
+  [[nodiscard]] virtual bool wants_world() const { return false; }
+  /// False: reset the connection. Bytes that look() holds are looked at again afterwards.
+  virtual bool on_world(ByteView /*bytes*/) { return true; }
+};
+
+/// A service of the program itself behind connections of the guest: ConnectVerdict::Action::kLocal.
+/// Both are called from within the stack, so it answers with HostTcp::send_local() and finish_local() and
+/// ends a flow only later. Gate::on_gone() ends every flow.
+class LocalService {
+ public:
+  virtual ~LocalService() = default;
+  /// In order, once.
+  virtual void on_local_bytes(FlowId flow, ByteView bytes) = 0;
+  /// The guest sends no more.
+  virtual void on_local_end(FlowId flow) = 0;
 };
 
 /// What becomes of a guest's SYN.
 struct ConnectVerdict {
-  enum class Action : std::uint8_t { kConnect, kRefuse, kUnreachable };
+  enum class Action : std::uint8_t { kConnect, kRefuse, kUnreachable, kLocal };
   Action action = Action::kRefuse;
+  LocalService* local = nullptr;               ///< kLocal; lives longer than the flow.
   Unreachable why = Unreachable::kProhibited;  ///< kUnreachable.
   PacketAddress address;                       ///< kConnect: where to; need not be what the guest asked for.
   std::uint16_t port = 0;
   /// kConnect: a stream socket that is connected already; then address and port are not used.
   UniqueFd socket;
-  /// Bytes of the world are held as well until the first byte of the guest passed. None: bytes pass unseen.
+  /// Bytes of the world are held as well until the first byte of the guest passed, unless
+  /// world_may_speak_first(). None: bytes pass unseen.
   std::unique_ptr<Inspector> inspector;
   /// With an inspector: the guest's handshake is completed first, and the world is connected to when the
   /// first byte passes. Then a connection that fails is a reset for the guest, not a refusal.
@@ -85,7 +106,7 @@ class UdpGate {
  public:
   virtual ~UdpGate() = default;
   virtual UdpVerdict on_flow(FlowId flow, const FlowKey& key, ByteView first) = 0;
-  /// A datagram for the program itself (its resolver); answered with UdpLayer::send().
+  /// A datagram for the program itself (its resolver); answered with HostUdp::send_local().
   virtual void on_local(FlowId flow, const FlowKey& key, ByteView payload) = 0;
   /// A flow of kConnect or kLocal is gone; bytes of payload.
   virtual void on_udp_gone(FlowId flow, std::uint64_t to_world, std::uint64_t to_guest) = 0;

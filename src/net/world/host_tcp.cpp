@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -15,6 +17,8 @@ namespace {
 
 // Bytes read from one socket before the others have their turn.
 constexpr std::size_t kReadBudget = 512 * kKiB;
+// Flow::pending: what is stored must be looked at though nothing was added.
+constexpr std::size_t kLookAgain = ~std::size_t{0};
 
 // close() then sends RST, not FIN.
 void reset_on_close(int socket) {
@@ -54,6 +58,9 @@ struct HostTcp::Flow {
   bool released = false;  // bytes of the world may go to the guest
   bool saw_end = false;   // the inspector knows that no more comes
   bool guest_eof = false, guest_eof_sent = false, world_eof = false;
+  LocalService* local = nullptr;
+  std::string local_out;      // for the guest, not yet in the stack
+  bool local_finish = false;  // FIN behind them
   std::uint64_t to_world = 0, to_guest = 0;
 };
 
@@ -119,8 +126,12 @@ void HostTcp::decide(FlowId id, ConnectVerdict verdict) {
     stack_->unreachable(id, verdict.why);
     return remove(*flow, FlowEnd::kRefused, 0);
   }
+  if (verdict.action == ConnectVerdict::Action::kLocal) {
+    flow->local = verdict.local;
+    return stack_->accept(id);
+  }
   flow->inspector = std::move(verdict.inspector);
-  flow->released = flow->inspector == nullptr;
+  flow->released = flow->inspector == nullptr || flow->inspector->world_may_speak_first();
   flow->inspect_first = flow->inspector != nullptr && verdict.inspect_first;
   flow->address = verdict.address;
   flow->port = verdict.port;
@@ -207,11 +218,36 @@ void HostTcp::on_established(FlowId id) {
   Flow* flow = find(id);
   if (flow == nullptr) return;
   flow->established = true;
+  if (flow->local != nullptr) return pump_local(*flow);
   if (flow->connected) pump_to_guest(*flow);
 }
 
 void HostTcp::on_writable(FlowId id) {
-  if (Flow* flow = find(id)) pump_to_guest(*flow);
+  Flow* flow = find(id);
+  if (flow == nullptr) return;
+  if (flow->local != nullptr) return pump_local(*flow);
+  pump_to_guest(*flow);
+}
+
+void HostTcp::carried(std::uint64_t Flow::* of_flow, std::uint64_t& of_all, Flow& flow, std::size_t bytes) {
+  flow.*of_flow += bytes;
+  of_all += bytes;
+  if (on_bytes_ && bytes > 0) on_bytes_(bytes);
+}
+
+// False: the flow is gone.
+bool HostTcp::show_world(Flow& flow, const RingRoom& room, std::size_t bytes) {
+  for (const auto piece : room) {
+    const ByteView part(piece.data(), std::min(piece.size(), bytes));
+    bytes -= part.size();
+    if (part.empty() || !flow.inspector->wants_world()) continue;
+    if (flow.inspector->on_world(part)) continue;
+    abort(flow, FlowEnd::kRefused, 0);
+    return false;
+  }
+  flow.pending = kLookAgain;
+  loop_.defer([this, id = flow.id] { on_readable(id); });
+  return true;
 }
 
 void HostTcp::pump_to_guest(Flow& flow) {
@@ -232,9 +268,9 @@ void HostTcp::pump_to_guest(Flow& flow) {
       return rest(flow);
     }
     const auto bytes = static_cast<std::size_t>(count);
+    if (flow.inspector && flow.inspector->wants_world() && !show_world(flow, room, bytes)) return;
     stack_->commit(flow.id, bytes);
-    flow.to_guest += bytes;
-    to_guest_ += bytes;
+    carried(&Flow::to_guest, to_guest_, flow, bytes);
     total += bytes;
     if (bytes < size_of(room)) break;  // most likely all there was
   }
@@ -275,8 +311,7 @@ std::size_t HostTcp::send_some(Flow& flow, const RingView& bytes) {
   }
   const std::size_t taken = count > 0 ? static_cast<std::size_t>(count) : 0;
   if (taken < size_of(bytes)) want(flow, flow.events | EPOLLOUT);
-  flow.to_world += taken;
-  to_world_ += taken;
+  carried(&Flow::to_world, to_world_, flow, taken);
   return taken;
 }
 
@@ -302,6 +337,11 @@ bool HostTcp::inspect(Flow& flow, ByteView pending, bool end) {
 std::size_t HostTcp::on_data(FlowId id, ByteView bytes) {
   Flow* flow = find(id);
   if (flow == nullptr) return 0;
+  if (flow->local != nullptr) {
+    carried(&Flow::to_world, to_world_, *flow, bytes.size());
+    flow->local->on_local_bytes(id, bytes);
+    return bytes.size();
+  }
   const bool was_released = flow->released;
   if (flow->inspector) {
     if (!inspect(*flow, bytes, false)) return 0;
@@ -345,8 +385,56 @@ bool HostTcp::inspect_stored(Flow& flow) {
   return inspect(flow, contiguous_, end);
 }
 
+// What came before the service could take it.
+void HostTcp::deliver_local(Flow& flow) {
+  const FlowId id = flow.id;
+  const RingView stored = stack_->readable(id);
+  const std::string bytes = std::string(as_text(stored[0])) + std::string(as_text(stored[1]));
+  if (bytes.empty()) return;
+  stack_->consume(id, bytes.size());
+  carried(&Flow::to_world, to_world_, flow, bytes.size());
+  flow.local->on_local_bytes(id, as_bytes(bytes));
+}
+
+void HostTcp::send_local(FlowId id, std::string_view bytes) {
+  Flow* flow = find(id);
+  if (flow == nullptr || flow->local == nullptr || flow->local_finish) return;
+  flow->local_out += bytes;
+  if (flow->local_out.size() <= kMaxLocalBacklog) return pump_local(*flow);
+  flow->local_finish = true;  // nothing more is taken until it is gone
+  loop_.defer([this, id] { refuse(id); });
+}
+
+void HostTcp::finish_local(FlowId id) {
+  Flow* flow = find(id);
+  if (flow == nullptr || flow->local == nullptr) return;
+  flow->local_finish = true;
+  pump_local(*flow);
+}
+
+void HostTcp::pump_local(Flow& flow) {
+  if (!flow.established) return;
+  std::size_t done = 0;
+  while (done < flow.local_out.size()) {
+    const RingRoom room = stack_->write_room(flow.id);
+    if (size_of(room) == 0) break;
+    std::size_t filled = 0;
+    for (const auto piece : room) {
+      const std::size_t part = std::min(piece.size(), flow.local_out.size() - done - filled);
+      std::memcpy(piece.data(), flow.local_out.data() + done + filled, part);
+      filled += part;
+    }
+    stack_->commit(flow.id, filled);
+    carried(&Flow::to_guest, to_guest_, flow, filled);
+    done += filled;
+  }
+  flow.local_out.erase(0, done);
+  if (flow.local_finish && flow.local_out.empty()) stack_->shutdown_write(flow.id);
+}
+
 void HostTcp::pump_to_world(Flow& flow) {
   if (!flow.decided) return;
+  if (flow.local != nullptr) return deliver_local(flow);
   const FlowId id = flow.id;
   const bool was_released = flow.released;
   if (!inspect_stored(flow)) return;
@@ -375,6 +463,7 @@ void HostTcp::on_eof(FlowId id) {
   Flow* flow = find(id);
   if (flow == nullptr) return;
   flow->guest_eof = true;
+  if (flow->local != nullptr) return flow->local->on_local_end(id);
   if (flow->inspector && !flow->released) {
     // It opened, sent nothing and closed.
     if (!inspect(*flow, {}, true)) return;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/event_loop.h"
@@ -33,12 +34,20 @@ class HostTcp final : public TcpHandler {
   Result<FlowId> connect_guest(const FlowKey& key, UniqueFd socket);
   /// Resets a connection on both sides: a rule changed, a quota is used up.
   void refuse(FlowId flow);
+  /// For a flow of kLocal: bytes for the guest. One that leaves more than kMaxLocalBacklog unread is reset.
+  void send_local(FlowId flow, std::string_view bytes);
+  /// FIN behind what was sent.
+  void finish_local(FlowId flow);
+  /// `call` for every piece of payload that was carried, in either direction; it must not end flows.
+  void on_bytes(std::function<void(std::size_t)> call) { on_bytes_ = std::move(call); }
   /// For every flow; `call` must not end flows.
   void for_each(const std::function<void(FlowId, const FlowKey&)>& call) const;
   [[nodiscard]] std::size_t size() const;
   /// Bytes of payload carried since the start.
   [[nodiscard]] std::uint64_t to_world() const { return to_world_; }
   [[nodiscard]] std::uint64_t to_guest() const { return to_guest_; }
+
+  static constexpr std::size_t kMaxLocalBacklog = 256 * kKiB;
 
   void on_connect(FlowId flow, const FlowKey& key) override;
   void on_established(FlowId flow) override;
@@ -60,6 +69,10 @@ class HostTcp final : public TcpHandler {
   void pump_to_guest(Flow& flow);
   void pump_to_world(Flow& flow);
   bool inspect(Flow& flow, ByteView pending, bool end);
+  bool show_world(Flow& flow, const RingRoom& room, std::size_t bytes);
+  void deliver_local(Flow& flow);
+  void pump_local(Flow& flow);
+  void carried(std::uint64_t Flow::* of_flow, std::uint64_t& of_all, Flow& flow, std::size_t bytes);
   bool inspect_stored(Flow& flow);
   void send_stored(Flow& flow);
   std::size_t send_some(Flow& flow, const RingView& bytes);
@@ -75,6 +88,7 @@ class HostTcp final : public TcpHandler {
   std::vector<std::unique_ptr<Flow>> flows_;  // by FlowId::index
   std::vector<std::uint8_t> contiguous_;      // for an inspector, where stored bytes wrap
   std::uint64_t to_world_ = 0, to_guest_ = 0;
+  std::function<void(std::size_t)> on_bytes_;
 };
 
 }  // namespace drupe::net

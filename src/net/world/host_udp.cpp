@@ -92,12 +92,26 @@ void HostUdp::on_datagram(FlowId id, const FlowKey& key, ByteView payload, bool 
   if (flow == nullptr) return;
   flow->to_world += payload.size();
   to_world_ += payload.size();
+  if (on_bytes_) on_bytes_(payload.size());
   if (!flow->socket.valid()) return gate_.on_local(id, key, payload);
   const ssize_t sent =
       ::send(flow->socket.get(), payload.data(), payload.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   // A full socket loses the datagram, as a network does; too large for the world's MTU likewise.
   if (sent < 0 && errno != EAGAIN && errno != EMSGSIZE && errno != ENOBUFS && errno != EINTR)
     failed(id, errno);
+}
+
+void HostUdp::count_to_guest(Flow& flow, std::size_t bytes) {
+  flow.to_guest += bytes;
+  to_guest_ += bytes;
+  if (on_bytes_) on_bytes_(bytes);
+}
+
+void HostUdp::send_local(FlowId id, ByteView payload) {
+  Flow* flow = find(id);
+  if (flow == nullptr) return;
+  count_to_guest(*flow, payload.size());
+  stack_->send(id, payload);
 }
 
 void HostUdp::on_socket(FlowId id) {
@@ -111,8 +125,7 @@ void HostUdp::on_socket(FlowId id) {
       return;
     }
     const auto bytes = static_cast<std::size_t>(size);
-    flow->to_guest += bytes;
-    to_guest_ += bytes;
+    count_to_guest(*flow, bytes);
     stack_->send(id, ByteView(buffer_).first(bytes));
   }
 }

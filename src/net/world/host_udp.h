@@ -1,6 +1,7 @@
 // Real sockets behind the guest's UDP flows.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,10 @@ class HostUdp final : public UdpHandler {
   void pause();
   void resume();
   [[nodiscard]] bool paused() const { return paused_; }
+  /// A datagram for the guest on a flow of kLocal.
+  void send_local(FlowId flow, ByteView payload);
+  /// `call` for every datagram's payload; it must not end flows.
+  void on_bytes(std::function<void(std::size_t)> call) { on_bytes_ = std::move(call); }
   /// Ends a flow without an answer.
   void close(FlowId flow);
   void for_each(const std::function<void(FlowId, const FlowKey&)>& call) const;
@@ -42,6 +47,7 @@ class HostUdp final : public UdpHandler {
     std::uint64_t to_world = 0, to_guest = 0;
   };
   [[nodiscard]] Flow* find(FlowId flow) const;
+  void count_to_guest(Flow& flow, std::size_t bytes);
   bool begin(FlowId flow, const FlowKey& key, ByteView first);
   void on_socket(FlowId flow);
   void failed(FlowId flow, int error);
@@ -54,6 +60,7 @@ class HostUdp final : public UdpHandler {
   std::vector<std::uint8_t> buffer_;          // one datagram, while a socket is read
   bool paused_ = false;
   std::uint64_t to_world_ = 0, to_guest_ = 0;
+  std::function<void(std::size_t)> on_bytes_;
 };
 
 }  // namespace drupe::net
