@@ -138,7 +138,7 @@ def internet(tmp_path_factory):
     try:
         lab = net_lab.Lab()
     except OSError as error:
-        pytest.skip(f"this machine does not allow network namespaces: {error}")
+        pytest.skip(f"no small internet can be made of namespaces and a tap device here: {error}")
     return Internet(lab, folder)
 
 
