@@ -97,11 +97,20 @@ constexpr std::array kNetworkCalls{
     "brk", "munmap", "mremap", "madvise",
     // Its own end.
     "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "rt_sigaction", "getpid", "gettid",
-    // The rest of what the C library asks for by itself.
-    "getrandom", "fstat", "newfstatat", "lseek", "fcntl", "sysinfo"};
+    // The rest of what the C library asks for by itself; sigaltstack() is for sanitizers.
+    "getrandom", "fstat", "newfstatat", "lseek", "fcntl", "sysinfo", "sigaltstack"};
 constexpr std::array kCallsWithProtection{"mmap", "mprotect"};
 
-bool allow(void* filter, const char* name, const std::vector<scmp_arg_cmp>& conditions) {
+using Conditions = std::vector<scmp_arg_cmp>;
+
+scmp_arg_cmp equals(unsigned argument, long value) {
+  return {argument, SCMP_CMP_EQ, static_cast<scmp_datum_t>(value), 0};
+}
+scmp_arg_cmp masked_equals(unsigned argument, long mask, long value) {
+  return {argument, SCMP_CMP_MASKED_EQ, static_cast<scmp_datum_t>(mask), static_cast<scmp_datum_t>(value)};
+}
+
+bool allow(void* filter, const char* name, const Conditions& conditions = {}) {
   const int number = ::seccomp_syscall_resolve_name(name);
   if (number == __NR_SCMP_ERROR) return true;
   return ::seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, number, static_cast<unsigned>(conditions.size()),
@@ -110,21 +119,18 @@ bool allow(void* filter, const char* name, const std::vector<scmp_arg_cmp>& cond
 
 bool build_network(void* filter) {
   for (const char* name : kNetworkCalls)
-    if (!allow(filter, name, {})) return false;
+    if (!allow(filter, name)) return false;
   // No memory that can be executed.
   for (const char* name : kCallsWithProtection)
-    if (!allow(filter, name, {SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)})) return false;
+    if (!allow(filter, name, {masked_equals(2, PROT_EXEC, 0)})) return false;
   // Only where its socket is connected to. sendmsg() hides the address from a filter.
-  if (!allow(filter, "sendto", {SCMP_A4(SCMP_CMP_EQ, 0)})) return false;
+  if (!allow(filter, "sendto", {equals(4, 0)})) return false;
   // abort() signals the process itself.
-  if (!allow(filter, "tgkill", {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(::getpid()))})) return false;
-  constexpr scmp_datum_t kType = 0xf;  // SOCK_TYPE_MASK of linux/net.h; flags are above it
+  if (!allow(filter, "tgkill", {equals(0, ::getpid())})) return false;
+  constexpr long kType = 0xf;  // SOCK_TYPE_MASK of linux/net.h; flags are above it
   for (const int family : {AF_INET, AF_INET6})
     for (const int type : {SOCK_STREAM, SOCK_DGRAM})
-      if (!allow(
-              filter, "socket",
-              {SCMP_A0(SCMP_CMP_EQ, static_cast<scmp_datum_t>(family)),
-               SCMP_A1(SCMP_CMP_MASKED_EQ, kType, static_cast<scmp_datum_t>(type)), SCMP_A2(SCMP_CMP_EQ, 0)}))
+      if (!allow(filter, "socket", {equals(0, family), masked_equals(1, kType, type), equals(2, 0)}))
         return false;
   return true;
 }

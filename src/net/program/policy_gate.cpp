@@ -2,16 +2,10 @@
 
 #include "net/program/addresses.h"
 #include "net/program/flow_inspector.h"
+#include "net/program/flow_number.h"
 
 namespace drupe::net {
 namespace {
-
-std::uint64_t number_of(FlowId flow) {
-  return (std::uint64_t{flow.index} << 32) | flow.generation;
-}
-FlowId flow_of(std::uint64_t number) {
-  return {static_cast<std::uint32_t>(number >> 32), static_cast<std::uint32_t>(number)};
-}
 
 Destination destination_of(const FlowKey& key, Protocol protocol) {
   return {protocol, ip_address(key.remote), key.remote_port};

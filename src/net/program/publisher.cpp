@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "net/program/addresses.h"
+#include "net/program/flow_number.h"
 #include "net/world/socket_address.h"
 
 namespace drupe::net {
@@ -19,10 +20,6 @@ constexpr int kBacklog = 128;
 constexpr int kAcceptsPerTurn = 32;
 // After accept() failed for want of descriptors or memory.
 constexpr std::chrono::milliseconds kAcceptAgain{100};
-
-std::uint64_t number_of(FlowId flow) {
-  return (std::uint64_t{flow.index} << 32) | flow.generation;
-}
 
 void reset(UniqueFd socket) {
   const linger now{1, 0};

@@ -5,19 +5,16 @@
 
 #include <sys/random.h>
 
+#include "net/program/flow_number.h"
+
 namespace drupe::net {
 namespace {
 
-// A client of dns::Proxy is a flow of one of the two layers.
+// A client of dns::Proxy is a flow of one of the two layers; indices stay below 65536.
 constexpr std::uint64_t kTcpClient = std::uint64_t{1} << 63;
 
 std::uint64_t client_of(FlowId flow, dns::Transport transport) {
-  const std::uint64_t layer = transport == dns::Transport::kTcp ? kTcpClient : 0;
-  return layer | (std::uint64_t{flow.index} << 32) | flow.generation;
-}
-
-FlowId flow_of(std::uint64_t client) {
-  return {static_cast<std::uint32_t>((client & ~kTcpClient) >> 32), static_cast<std::uint32_t>(client)};
+  return number_of(flow) | (transport == dns::Transport::kTcp ? kTcpClient : 0);
 }
 
 constexpr std::size_t kHeaderSize = 12;  // RFC 1035, 4.1.1
@@ -91,7 +88,7 @@ void Resolver::on_connection_gone(FlowId flow) {
   carry(proxy_.forget_client(client));
 }
 
-void Resolver::carry(dns::Output output) {
+void Resolver::carry(const dns::Output& output) {
   for (const auto token : output.closed) upstream_.close(token);
   for (const auto& forward : output.forwards) upstream_.send(forward);
   for (const auto& one : output.answers) answer(one);
@@ -99,7 +96,7 @@ void Resolver::carry(dns::Output output) {
 }
 
 void Resolver::answer(const dns::Answer& answer) {
-  const FlowId flow = flow_of(answer.client);
+  const FlowId flow = flow_of(answer.client & ~kTcpClient);
   if (answer.transport == dns::Transport::kUdp)
     return driver_->udp().send_local(flow, as_bytes(answer.message));
   driver_->tcp().send_local(flow, dns::tcp_frame(answer.message));

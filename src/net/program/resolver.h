@@ -42,7 +42,7 @@ class Resolver final : public LocalService {
     std::set<std::uint16_t> unanswered;  // identifiers of queries
     bool ended = false;                  // by the guest
   };
-  void carry(dns::Output output);
+  void carry(const dns::Output& output);
   void answer(const dns::Answer& answer);
   void arm();
 

@@ -273,6 +273,9 @@ TEST_F(StackTest, ConfigurationIsChecked) {
   config = testing::test_config();
   config.guest_mac = config.gateway_mac;
   EXPECT_FALSE(validated(config).has_value());
+  config = testing::test_config();
+  config.tcp.smallest_buffer = 2 * config.tcp.buffer_size;
+  EXPECT_FALSE(validated(config).has_value());
 }
 
 TEST(Link, CarriesFramesInBatchesAndSaysWhenItIsFull) {
