@@ -9,6 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DRUPE = sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "bin" / "drupe"
 
+SUBCOMMANDS = {
+    "image": [["image", "inspect"], ["image", "build-debian"]],
+    "net": [["net", "set"], ["net", "show"], ["net", "log"]],
+}
+
 INTRODUCTION = """# Commands
 
 Made by `scripts/cli-reference.py` from `drupe COMMAND --help`.
@@ -21,7 +26,8 @@ Made by `scripts/cli-reference.py` from `drupe COMMAND --help`.
   the machine was lost. All other commands return 1 when they fail; after Ctrl-C 130.
 * Ctrl-C goes to the command; a second Ctrl-C (or SIGTERM) kills it; a third leaves at once.
 * Environment: `DRUPE_HOME` (default: `$XDG_DATA_HOME/drupe`, else `~/.local/share/drupe`), `DRUPE_GUEST_DIR` (kernel and initramfs),
-  `DRUPE_QEMU` (the hypervisor's program), `DRUPE_DEBUG=1` (helpers log more).
+  `DRUPE_QEMU` (the hypervisor's program), `DRUPE_RESOLVERS` (name servers for sandboxes instead of those of `/etc/resolv.conf`:
+  `address[:port]`, a comma between them), `DRUPE_DEBUG=1` (helpers log more).
 
 ## `--json` of run and exec
 
@@ -39,7 +45,7 @@ def main():
             text += f"\n## {line[:-1]}\n"
         elif match := re.match(r"  ([a-z]+) ", line):
             name = match.group(1)
-            for words in ([name], *([["image", "inspect"], ["image", "build-debian"]] if name == "image" else [])):
+            for words in ([name], *SUBCOMMANDS.get(name, [])):
                 said = subprocess.run([DRUPE, *words, "--help"], check=True, capture_output=True, text=True).stdout
                 text += f"\n### {' '.join(words)}\n\n```\n{said.rstrip()}\n```\n"
     (ROOT / "docs" / "cli.md").write_text(text)

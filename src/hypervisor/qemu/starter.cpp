@@ -25,8 +25,29 @@ Status send_message(int socket, const FdMessage& message) {
   return {};
 }
 
-StartAnswer start(const QemuOptions& options, FdMessage message) {
+Result<QemuParts> start_program(const HelperProgram& helper, const FdMessage& message,
+                                std::vector<pid_t>& failed) {
+  SpawnRequest request;
+  request.program = helper.path;
+  request.argv = {helper.path.substr(helper.path.rfind('/') + 1)};
+  request.env = {"LC_ALL=C"};
+  for (std::size_t i = 0; i < message.fds.size(); ++i)
+    request.fds.push_back({message.fds[i].get(), static_cast<int>(i) + STDERR_FILENO});
+  request.die_with_parent = true;
+  request.failed_siblings = &failed;
+  DRUPE_ASSIGN(auto confined, spawn_confined(request, helper.confinement));
+  QemuParts parts;
+  parts.child = std::move(confined.child);
+  parts.confinement_missing = std::move(confined.missing);
+  return parts;
+}
+
+StartAnswer start(const QemuOptions& options, const HelperProgram& helper, FdMessage message) {
   StartAnswer answer;
+  if (is_helper_request(message)) {
+    answer.parts = start_program(helper, message, answer.failed);
+    return answer;
+  }
   auto spec = decode_start(std::move(message));
   if (spec)
     answer.parts = launch_parts(options, std::move(*spec), LaunchStage::kPrepare, &answer.failed);
@@ -35,7 +56,7 @@ StartAnswer start(const QemuOptions& options, FdMessage message) {
   return answer;
 }
 
-[[noreturn]] void serve(const QemuOptions& options, int socket, pid_t parent) {
+[[noreturn]] void serve(const QemuOptions& options, const HelperProgram& helper, int socket, pid_t parent) {
   ::prctl(PR_SET_NAME, "drupe-starter", 0, 0, 0);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 || ::getppid() != parent) ::_exit(1);
   // The sandbox's files and its lock are none of its business.
@@ -44,13 +65,13 @@ StartAnswer start(const QemuOptions& options, FdMessage message) {
   while (true) {
     auto message = receive_with_fds(socket, kMaxStarterMessage);
     if (!message || message->bytes.empty()) ::_exit(0);
-    if (!send_message(socket, encode_answer(start(options, std::move(*message))))) ::_exit(1);
+    if (!send_message(socket, encode_answer(start(options, helper, std::move(*message))))) ::_exit(1);
   }
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Starter>> Starter::create(const QemuOptions& options) {
+Result<std::unique_ptr<Starter>> Starter::create(const QemuOptions& options, const HelperProgram& helper) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return fail_sys("Creating a socket pair failed", errno);
@@ -61,7 +82,7 @@ Result<std::unique_ptr<Starter>> Starter::create(const QemuOptions& options) {
   const auto pid =
       static_cast<pid_t>(::syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, nullptr, &pidfd, nullptr, nullptr));
   if (pid < 0) return fail_sys("Creating a process failed", errno);
-  if (pid == 0) serve(options, other.get(), parent);
+  if (pid == 0) serve(options, helper, other.get(), parent);
   return std::unique_ptr<Starter>(new Starter(ChildProcess{pid, UniqueFd(pidfd)}, std::move(own)));
 }
 
@@ -86,7 +107,16 @@ Result<std::optional<StartAnswer>> Starter::next_answer(EventLoop& loop, Deadlin
 }
 
 Result<QemuParts> Starter::launch(EventLoop& loop, LaunchSpec spec, Deadline deadline) {
-  constexpr const char* kTooLong = "Starting a hypervisor took too long";
+  return ask(loop, encode_start(std::move(spec)), deadline);
+}
+
+Result<ConfinedChild> Starter::start_helper(EventLoop& loop, std::vector<UniqueFd> fds, Deadline deadline) {
+  DRUPE_ASSIGN(QemuParts parts, ask(loop, helper_request(std::move(fds)), deadline));
+  return ConfinedChild{std::move(parts.child), std::move(parts.confinement_missing)};
+}
+
+Result<QemuParts> Starter::ask(EventLoop& loop, const FdMessage& request, Deadline deadline) {
+  constexpr const char* kTooLong = "Starting a process of the sandbox took too long";
   while (late_ > 0) {
     DRUPE_ASSIGN(auto old, next_answer(loop, deadline));
     if (!old) return fail(ErrorCode::kTimeout, kTooLong);
@@ -95,7 +125,7 @@ Result<QemuParts> Starter::launch(EventLoop& loop, LaunchSpec spec, Deadline dea
     ::kill(old->parts->child.pid, SIGKILL);
     [[maybe_unused]] const auto ended = wait_for(old->parts->child);
   }
-  DRUPE_TRY(send_message(socket_.get(), encode_start(std::move(spec))));
+  DRUPE_TRY(send_message(socket_.get(), request));
   DRUPE_ASSIGN(auto answer, next_answer(loop, deadline));
   if (!answer) {
     ++late_;

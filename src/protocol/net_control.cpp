@@ -1,4 +1,4 @@
-#include "net/control/messages.h"
+#include "protocol/net_control.h"
 
 namespace drupe::net {
 namespace {
@@ -47,6 +47,18 @@ Result<NetConfig> NetConfig::decode(ByteView bytes) {
   m.used_bytes = reader.number<std::uint64_t>();
   m.flows = reader.text();
   if (!reader.done()) return malformed("configuration");
+  return m;
+}
+
+std::string NetReady::encode() const {
+  return ByteWriter().texts(confinement_missing).take();
+}
+
+Result<NetReady> NetReady::decode(ByteView bytes) {
+  ByteReader reader(bytes);
+  NetReady m;
+  m.confinement_missing = reader.texts();
+  if (!reader.done()) return malformed("answer to a configuration");
   return m;
 }
 
