@@ -159,6 +159,13 @@ struct HelperProgram {
   Confinement confinement;
 };
 
+/// A helper that runs. Whoever holds it must wait for it.
+struct StartedHelper {
+  ChildProcess child;
+  std::vector<std::string> confinement_missing;
+  UniqueFd control;  ///< Non-blocking stream socket; the other end is the program's descriptor 3.
+};
+
 class Hypervisor {
  public:
   virtual ~Hypervisor() = default;
@@ -175,10 +182,10 @@ class Hypervisor {
   /// for it from now on, and `helper`, which is fixed from here on. Only for single-threaded callers; the
   /// process ends with the calling thread.
   virtual Status keep_starter([[maybe_unused]] const HelperProgram& helper) { return {}; }
-  /// Starts the helper, a child of the caller's that ends with it, with `fds` as its descriptors 2, 3, ...;
-  /// the loop runs nested.
-  virtual Result<ConfinedChild> start_helper([[maybe_unused]] EventLoop& loop,
-                                             [[maybe_unused]] std::vector<UniqueFd> fds,
+  /// Starts the helper, a child of the caller's that ends with it, with `log` as its standard error and `fd`
+  /// as its descriptor 4; the loop runs nested.
+  virtual Result<StartedHelper> start_helper([[maybe_unused]] EventLoop& loop,
+                                             [[maybe_unused]] UniqueFd log, [[maybe_unused]] UniqueFd fd,
                                              [[maybe_unused]] Deadline deadline) {
     return fail(ErrorCode::kUnsupported, "Helpers cannot be started here");
   }

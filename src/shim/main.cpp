@@ -137,8 +137,8 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   host.dir = kDirFd;
   host.lock = kLockFd;
   host.lock_down = [&place] { return lock_down(place); };
-  host.start_network = [&](std::vector<UniqueFd> fds, Deadline deadline) {
-    return hypervisor->start_helper(*loop, std::move(fds), deadline);
+  host.start_network = [&](UniqueFd log_fd, UniqueFd frames, Deadline deadline) {
+    return hypervisor->start_helper(*loop, std::move(log_fd), std::move(frames), deadline);
   };
   host.remove_directory = [&place] { remove_place(place); };
   Sandbox sandbox(*loop, *hypervisor, std::move(host), std::move(spec), std::move(record));

@@ -1,5 +1,6 @@
 #include "shim/network.h"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/spawn.h"
 #include "protocol/messages.h"
 
 namespace drupe {
@@ -53,21 +55,14 @@ Status Network::begin(Deadline deadline) {
   in_.clear();
   out_.clear();
   ready_.reset();
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return fail_sys("Creating the network process's socket failed", errno);
-  control_ = UniqueFd(ends[0]);
-  std::vector<UniqueFd> fds(3);
-  fds[1] = UniqueFd(ends[1]);
-  if (::fcntl(control_.get(), F_SETFL, O_NONBLOCK) != 0)
-    return fail_sys("Setting up the network process's socket failed", errno);
-  DRUPE_ASSIGN(fds[0], copy_of(STDERR_FILENO));
-  DRUPE_ASSIGN(fds[2], copy_of(frames_.get()));
-  auto started = start_(std::move(fds), deadline);
+  DRUPE_ASSIGN(UniqueFd log, copy_of(STDERR_FILENO));
+  DRUPE_ASSIGN(UniqueFd frames, copy_of(frames_.get()));
+  auto started = start_(std::move(log), std::move(frames), deadline);
   if (!started)
     return std::unexpected(std::move(started).error().in("Starting the sandbox's network process failed"));
   child_ = std::move(started->child);
-  missing_ = std::move(started->missing);
+  missing_ = std::move(started->confinement_missing);
+  control_ = std::move(started->control);
   DRUPE_TRY(loop_.watch(control_.get(), EPOLLIN, [this](std::uint32_t events) { on_control(events); }));
   DRUPE_TRY(loop_.watch(child_.pidfd.get(), EPOLLIN, [this](std::uint32_t) {
     const auto status = try_wait(child_);

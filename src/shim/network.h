@@ -1,7 +1,6 @@
 // A sandbox's network process: started confined, configured, asked, started again when it has ended.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,7 +10,7 @@
 #include <vector>
 
 #include "base/event_loop.h"
-#include "base/spawn.h"
+#include "hypervisor/hypervisor.h"
 #include "protocol/net_control.h"
 
 namespace drupe {
@@ -20,8 +19,8 @@ namespace drupe {
 /// and another one take its place. Used by the loop's thread; destroying it kills and reaps the process.
 class Network {
  public:
-  /// Starts the program with these as its descriptors 2 (log), 3 (control) and 4 (frames).
-  using Start = std::function<Result<ConfinedChild>(std::vector<UniqueFd> fds, Deadline deadline)>;
+  /// Starts the program; see Hypervisor::start_helper().
+  using Start = std::function<Result<StartedHelper>(UniqueFd log, UniqueFd frames, Deadline deadline)>;
   using Reply = std::function<void(Result<std::string>)>;
 
   /// `frames`: the host's end of the card's socket.

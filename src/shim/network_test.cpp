@@ -34,19 +34,21 @@ struct FakeNetwork {
   pid_t pid = 0;
   std::string in;
 
-  Result<ConfinedChild> start(std::vector<UniqueFd> fds) {
+  Result<StartedHelper> start(UniqueFd link) {
     ++starts;
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     SpawnRequest request;
     request.program = "/bin/sleep";
     request.argv = {"sleep", "1000"};
     DRUPE_ASSIGN(ChildProcess child, spawn(request));
     pid = child.pid;
     if (control.valid()) loop.unwatch(control.get());
-    control = std::move(fds[1]);
-    frames = std::move(fds[2]);
+    control = UniqueFd(ends[1]);
+    frames = std::move(link);
     in.clear();
     DRUPE_TRY(loop.watch(control.get(), EPOLLIN, [this](std::uint32_t) { receive(); }));
-    return ConfinedChild{std::move(child), {"something of the network"}};
+    return StartedHelper{std::move(child), {"something of the network"}, UniqueFd(ends[0])};
   }
 
   void receive() {
@@ -99,7 +101,7 @@ class SandboxNetwork : public SandboxFixture {
   void SetUp() override {
     SandboxFixture::SetUp();
     network_ = std::make_unique<FakeNetwork>(*loop_);
-    start_network_ = [this](std::vector<UniqueFd> fds, Deadline) { return network_->start(std::move(fds)); };
+    start_network_ = [this](UniqueFd, UniqueFd link, Deadline) { return network_->start(std::move(link)); };
   }
   void TearDown() override {
     client_.reset();

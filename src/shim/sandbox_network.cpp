@@ -44,9 +44,9 @@ std::unique_ptr<Network> Sandbox::make_network(const SandboxRecord& record, cons
     else
       log(LogLevel::kWarning, "Connections of before are not reset: " + read.error().message);
   }
-  const auto start = [this](std::vector<UniqueFd> fds, Deadline deadline) -> Result<ConfinedChild> {
+  const auto start = [this](UniqueFd log, UniqueFd end, Deadline deadline) -> Result<StartedHelper> {
     if (!host_.start_network) return fail(ErrorCode::kUnsupported, "This sandbox can have no network");
-    return host_.start_network(std::move(fds), deadline);
+    return host_.start_network(std::move(log), std::move(end), deadline);
   };
   return std::make_unique<Network>(loop_, start, std::move(frames),
                                    net_config(record, spec, std::move(flows)));

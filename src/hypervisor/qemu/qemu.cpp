@@ -33,9 +33,9 @@ class QemuHypervisor final : public Hypervisor {
     return {};
   }
 
-  Result<ConfinedChild> start_helper(EventLoop& loop, std::vector<UniqueFd> fds, Deadline deadline) override {
+  Result<StartedHelper> start_helper(EventLoop& loop, UniqueFd log, UniqueFd fd, Deadline deadline) override {
     if (!starter_) return fail(ErrorCode::kInvalidState, "There is no process that could start a helper");
-    return starter_->start_helper(loop, std::move(fds), deadline);
+    return starter_->start_helper(loop, std::move(log), std::move(fd), deadline);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -27,16 +28,24 @@ Status send_message(int socket, const FdMessage& message) {
 
 Result<QemuParts> start_program(const HelperProgram& helper, const FdMessage& message,
                                 std::vector<pid_t>& failed) {
+  if (message.fds.size() != 2) return fail(ErrorCode::kIntegrity, "A helper takes two descriptors");
+  // Made here, because a shim that has locked itself down makes no sockets.
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return fail_sys("Creating a socket pair failed", errno);
+  QemuParts parts;
+  parts.control = UniqueFd(ends[0]);
+  const UniqueFd other(ends[1]);
+  if (::fcntl(parts.control.get(), F_SETFL, O_NONBLOCK) != 0)
+    return fail_sys("Setting up a socket failed", errno);
   SpawnRequest request;
   request.program = helper.path;
   request.argv = {helper.path.substr(helper.path.rfind('/') + 1)};
   request.env = {"LC_ALL=C"};
-  for (std::size_t i = 0; i < message.fds.size(); ++i)
-    request.fds.push_back({message.fds[i].get(), static_cast<int>(i) + STDERR_FILENO});
+  request.fds = {{message.fds[0].get(), STDERR_FILENO}, {other.get(), 3}, {message.fds[1].get(), 4}};
   request.die_with_parent = true;
   request.failed_siblings = &failed;
   DRUPE_ASSIGN(auto confined, spawn_confined(request, helper.confinement));
-  QemuParts parts;
   parts.child = std::move(confined.child);
   parts.confinement_missing = std::move(confined.missing);
   return parts;
@@ -110,9 +119,10 @@ Result<QemuParts> Starter::launch(EventLoop& loop, LaunchSpec spec, Deadline dea
   return ask(loop, encode_start(std::move(spec)), deadline);
 }
 
-Result<ConfinedChild> Starter::start_helper(EventLoop& loop, std::vector<UniqueFd> fds, Deadline deadline) {
-  DRUPE_ASSIGN(QemuParts parts, ask(loop, helper_request(std::move(fds)), deadline));
-  return ConfinedChild{std::move(parts.child), std::move(parts.confinement_missing)};
+Result<StartedHelper> Starter::start_helper(EventLoop& loop, UniqueFd log, UniqueFd fd, Deadline deadline) {
+  DRUPE_ASSIGN(QemuParts parts, ask(loop, helper_request(std::move(log), std::move(fd)), deadline));
+  return StartedHelper{std::move(parts.child), std::move(parts.confinement_missing),
+                       std::move(parts.control)};
 }
 
 Result<QemuParts> Starter::ask(EventLoop& loop, const FdMessage& request, Deadline deadline) {

@@ -30,7 +30,7 @@ class Starter {
   /// Prepares a machine (LaunchStage::kPrepare). The loop runs nested.
   Result<QemuParts> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline);
   /// Hypervisor::start_helper().
-  Result<ConfinedChild> start_helper(EventLoop& loop, std::vector<UniqueFd> fds, Deadline deadline);
+  Result<StartedHelper> start_helper(EventLoop& loop, UniqueFd log, UniqueFd fd, Deadline deadline);
 
  private:
   Starter(ChildProcess child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}

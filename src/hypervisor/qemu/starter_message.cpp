@@ -49,8 +49,11 @@ std::unexpected<Error> malformed() {
 
 }  // namespace
 
-FdMessage helper_request(std::vector<UniqueFd> fds) {
-  return FdMessage{std::string(kHelper), std::move(fds)};
+FdMessage helper_request(UniqueFd log, UniqueFd fd) {
+  FdMessage message{std::string(kHelper), {}};
+  message.fds.push_back(std::move(log));
+  message.fds.push_back(std::move(fd));
+  return message;
 }
 
 bool is_helper_request(const FdMessage& message) {

@@ -38,11 +38,9 @@ TEST(StarterMessage, AMachineArrivesAsItWasSent) {
 }
 
 TEST(StarterMessage, AHelperIsToldFromAMachine) {
-  std::vector<UniqueFd> fds;
-  fds.push_back(some_fd());
-  const FdMessage helper = helper_request(std::move(fds));
+  const FdMessage helper = helper_request(some_fd(), some_fd());
   EXPECT_TRUE(is_helper_request(helper));
-  EXPECT_EQ(helper.fds.size(), 1U);
+  EXPECT_EQ(helper.fds.size(), 2U);
   EXPECT_FALSE(is_helper_request(encode_start(some_spec())));
 }
 
