@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "net/policy/spec.h"
+
 namespace drupe {
 namespace {
 

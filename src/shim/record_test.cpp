@@ -51,13 +51,11 @@ SandboxRecord full_record() {
   record.base_key = "k";
   record.base_ram_file = "ram";
   record.tsc_khz = 2'100'000;
-  record.saved = SavedState{"delta-3", "extents-3", "state-3", 0xdeadbeefcafef00dULL, true};
+  record.saved = SavedState{"delta-3", "extents-3", "state-3", 0xdeadbeefcafef00dULL, true, "flows-3", true};
   record.next_file = 4;
   record.isolation = "emulated";
   record.confinement = "partial";
   record.confinement_missing = {"user namespaces"};
-  record.saved->flows_file = "flows-3";
-  record.saved->link_up = true;
   record.network.mode = NetworkMode::kPolicy;
   record.network.allow = {{"example.com", ""}, {"192.0.2.1:443", "@pip"}};
   record.network.deny = {{"bad.example.com", ""}};
