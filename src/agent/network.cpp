@@ -5,7 +5,6 @@
 #include <cstring>
 #include <string_view>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_addr.h>
 #include <linux/netlink.h>
@@ -15,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <arpa/inet.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 

@@ -43,11 +43,10 @@ int show_network(Session& session, const Arguments& arguments) {
   auto words = session.parse(set, arguments);
   if (!words) return words.error();
   if (words->size() != 1) return session.usage_error(set, "One sandbox is needed.");
-  return for_each_sandbox(session, *words,
-                          [&session](Engine&, const SandboxInfo& sandbox) -> Result<std::string> {
-                            return session.json ? network_json(sandbox.record.network)
-                                                : network_text(sandbox.record.network);
-                          });
+  return for_each_sandbox(
+      session, *words, [&session](Engine&, const SandboxInfo& sandbox) -> Result<std::string> {
+        return session.json ? network_json(sandbox.record.network) : network_text(sandbox.record.network);
+      });
 }
 
 Result<net::LogPage> read_page(ShimClient& client, std::uint64_t after) {
@@ -93,9 +92,10 @@ Status follow_log(Session& session, Engine& engine, const std::string& id, bool 
 
 int print_network_log(Session& session, const Arguments& arguments) {
   bool follow = false;
-  FlagSet set("net log [FLAGS] SANDBOX",
-              "Prints which names and connections of a running sandbox were allowed and refused, and by which "
-              "rule.");
+  FlagSet set(
+      "net log [FLAGS] SANDBOX",
+      "Prints which names and connections of a running sandbox were allowed and refused, and by which "
+      "rule.");
   set.flag("-f, --follow", follow, "Go on until the sandbox ends")
       .flag("--json", session.json, "Print an object a line");
   auto words = session.parse(set, arguments);

@@ -34,8 +34,8 @@ Result<Sample> take_sample(Engine& engine, const SandboxInfo& sandbox) {
                client->call(static_cast<std::uint16_t>(ShimRequest::kInfo), "", Clock::now() + kAnswer));
   DRUPE_ASSIGN(sample.shim, ShimInfo::decode(as_bytes(info)));
   if (sandbox.record.network.mode != NetworkMode::kNone) {
-    const auto counters = client->call(static_cast<std::uint16_t>(ShimRequest::kNetCounters), "",
-                                       Clock::now() + kAnswer);
+    const auto counters =
+        client->call(static_cast<std::uint16_t>(ShimRequest::kNetCounters), "", Clock::now() + kAnswer);
     // Its process may be on its way back.
     if (counters)
       if (auto decoded = net::NetCounters::decode(as_bytes(*counters))) sample.network = *decoded;
@@ -74,7 +74,8 @@ std::string table_of(const Samples& samples, const Samples& before) {
                     format_size(sample.shim.guest_private_bytes + sample.shim.hypervisor_private_bytes +
                                 sample.shim.shim_private_bytes)});
   }
-  return format_table({"SANDBOX", "NAME", "CPU", "MEMORY", "DISK", "PROCESSES", "NET IN / OUT", "HOST MEMORY"}, rows);
+  return format_table(
+      {"SANDBOX", "NAME", "CPU", "MEMORY", "DISK", "PROCESSES", "NET IN / OUT", "HOST MEMORY"}, rows);
 }
 
 void write_network(JsonWriter& json, const std::optional<net::NetCounters>& network) {

@@ -15,13 +15,15 @@ void NetworkFlags::add_to(FlagSet& flags, bool with_publish) {
             return fail(ErrorCode::kInvalidArgument,
                         "takes none, open or policy, not '" + printable(value) + "'");
           },
-          "Network: none (default), open (all but private and local addresses), policy (only what --allow says)")
+          "Network: none (default), open (all but private and local addresses), policy (only what --allow "
+          "says)")
       .list("--allow", "RULE", allow,
             "Reach this: host, host:port, *.host, ip, ip:port, cidr, [v6], *, @pip, @npm or @apt; implies "
             "--net policy")
       .list("--deny", "RULE", deny, "Never reach this, whatever else is allowed")
-      .list("--allow-private", "RANGE", allow_private,
-            "Open a private or local range or address that is closed otherwise; a rule is needed all the same")
+      .list(
+          "--allow-private", "RANGE", allow_private,
+          "Open a private or local range or address that is closed otherwise; a rule is needed all the same")
       .value(
           "--net-quota", "SIZE",
           [this](std::string_view value) -> Status {
@@ -30,8 +32,9 @@ void NetworkFlags::add_to(FlagSet& flags, bool with_publish) {
           },
           "Bytes both ways together, e.g. 500m; then every connection is refused");
   if (with_publish)
-    flags.list("-p, --publish", "[ADDR:]PORT:PORT", publish,
-               "Lead a TCP port of this machine to one of the sandbox; on loopback unless an address is given");
+    flags.list(
+        "-p, --publish", "[ADDR:]PORT:PORT", publish,
+        "Lead a TCP port of this machine to one of the sandbox; on loopback unless an address is given");
 }
 
 bool NetworkFlags::given() const {

@@ -35,8 +35,7 @@ Status read_env_file(const std::string& path, std::vector<std::string>& into) {
 }
 
 std::string refusal(std::string_view what) {
-  return std::string(what) +
-         " is not offered yet: this version runs sandboxes without host folders";
+  return std::string(what) + " is not offered yet: this version runs sandboxes without host folders";
 }
 
 void add_refused(FlagSet& flags) {

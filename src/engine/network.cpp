@@ -5,8 +5,9 @@
 #include <cstdlib>
 #include <sstream>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
+
+#include <arpa/inet.h>
 
 #include "base/files.h"
 #include "net/policy/policy.h"

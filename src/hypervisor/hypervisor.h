@@ -184,8 +184,8 @@ class Hypervisor {
   virtual Status keep_starter([[maybe_unused]] const HelperProgram& helper) { return {}; }
   /// Starts the helper, a child of the caller's that ends with it, with `log` as its standard error and `fd`
   /// as its descriptor 4; the loop runs nested.
-  virtual Result<StartedHelper> start_helper([[maybe_unused]] EventLoop& loop,
-                                             [[maybe_unused]] UniqueFd log, [[maybe_unused]] UniqueFd fd,
+  virtual Result<StartedHelper> start_helper([[maybe_unused]] EventLoop& loop, [[maybe_unused]] UniqueFd log,
+                                             [[maybe_unused]] UniqueFd fd,
                                              [[maybe_unused]] Deadline deadline) {
     return fail(ErrorCode::kUnsupported, "Helpers cannot be started here");
   }

@@ -32,8 +32,7 @@ enum class RequestKind : std::uint16_t {
   kSignalExec = 10,  ///< SignalExecRequest. kNotFound when no such exec.
   kShutdown = 11,  ///< Shim only. ShutdownRequest: signal main, grace, kill all, sync, unmount. Replies, then
                    ///< powers off.
-  kSetHost =
-      12,  ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle.
+  kSetHost = 12,   ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle.
   kSetNetwork = 13,  ///< Shim only. SetNetworkRequest. -> empty, when the guest's network can be used.
 };
 
@@ -137,9 +136,9 @@ struct SetHostRequest {
 
 /// The guest's network card. Never sent to a guest that has no network, so that it runs none of this.
 struct SetNetworkRequest {
-  bool up = false;            ///< false: the card is taken down, and nothing else below is looked at.
-  std::string mac;            ///< 6 bytes, or empty: keep.
-  std::uint32_t mtu = 1500;   ///< 576..65535.
+  bool up = false;             ///< false: the card is taken down, and nothing else below is looked at.
+  std::string mac;             ///< 6 bytes, or empty: keep.
+  std::uint32_t mtu = 1500;    ///< 576..65535.
   std::string v4, gateway_v4;  ///< Numeric.
   std::uint8_t v4_prefix = 0;  ///< 1..32.
   std::string v6, gateway_v6;  ///< Empty: no IPv6 on the card, not even link-local.

@@ -255,8 +255,7 @@ Status Launcher::set_up_network(const Options& options, Launched& launched, Dead
   if (options.mode == LaunchMode::kForkChild) DRUPE_TRY(begin_network(options, launched, deadline));
   const bool was_up = restores(options.mode) && record_.saved && record_.saved->link_up;
   // One that had a network before it was paused, and has none any more.
-  if (!launched.network)
-    return was_up ? lower_link(*launched.machine, *launched.link, deadline) : Status();
+  if (!launched.network) return was_up ? lower_link(*launched.machine, *launched.link, deadline) : Status();
   auto up = raise_link(*launched.machine, *launched.link, *launched.network, record_, !was_up, deadline);
   network_failed_ = !up;
   mark("network");

@@ -71,9 +71,8 @@ Status Network::begin(Deadline deadline) {
     child_ = {};
     lose(describe_wait_status(**status));
   }));
-  request(net::NetRequest::kConfigure, config_.encode(), [this](const Result<std::string>& answer) {
-    ready_ = accept(answer);
-  });
+  request(net::NetRequest::kConfigure, config_.encode(),
+          [this](const Result<std::string>& answer) { ready_ = accept(answer); });
   // Only ever of use to one process.
   config_.flows.clear();
   return {};

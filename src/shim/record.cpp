@@ -160,7 +160,8 @@ SavedState read_saved(const Json& json, Fields& outer) {
   saved.extents_file = file_name(fields, "extents_file", fields.bytes("extents_file"));
   saved.device_state_file = file_name(fields, "device_state_file", fields.bytes("device_state_file"));
   // A record of before there were networks has neither.
-  if (json.contains("flows_file")) saved.flows_file = file_name(fields, "flows_file", fields.bytes("flows_file"));
+  if (json.contains("flows_file"))
+    saved.flows_file = file_name(fields, "flows_file", fields.bytes("flows_file"));
   if (json.contains("link_up")) saved.link_up = fields.flag("link_up");
   saved.epoch = fields.unsigned_number("epoch", kU64);
   saved.durable = fields.flag("durable");
@@ -178,15 +179,11 @@ Json json_of(const std::vector<NetworkRecord::Rule>& rules) {
 Json json_of(const NetworkRecord& network) {
   Json publications = Json::array();
   for (const auto& one : network.publications)
-    publications.push_back({{"address", from_bytes(one.address)},
-                            {"host_port", one.host_port},
-                            {"guest_port", one.guest_port}});
-  return {{"mode", to_string(network.mode)},
-          {"allow", json_of(network.allow)},
-          {"deny", json_of(network.deny)},
-          {"allow_private", from_list(network.allow_private)},
-          {"publications", std::move(publications)},
-          {"quota_bytes", network.quota_bytes},
+    publications.push_back(
+        {{"address", from_bytes(one.address)}, {"host_port", one.host_port}, {"guest_port", one.guest_port}});
+  return {{"mode", to_string(network.mode)},         {"allow", json_of(network.allow)},
+          {"deny", json_of(network.deny)},           {"allow_private", from_list(network.allow_private)},
+          {"publications", std::move(publications)}, {"quota_bytes", network.quota_bytes},
           {"used_bytes", network.used_bytes}};
 }
 

@@ -44,8 +44,8 @@ std::vector<std::string> names_in(int dir) {
   return names;
 }
 
-// Files that shims number: disk-7.qcow2, delta-7, extents-7, state-7, flows-7; and what a killed writer left half
-// done.
+// Files that shims number: disk-7.qcow2, delta-7, extents-7, state-7, flows-7; and what a killed writer left
+// half done.
 bool is_numbered_or_temporary(const std::string& name) {
   if (name.find(".tmp-") != std::string::npos) return true;
   for (const char* prefix : {"disk-", "delta-", "extents-", "state-", "flows-"}) {

@@ -57,7 +57,8 @@ struct NetSpec {
 struct ShimSpec {
   std::uint32_t version = 2;
   LaunchMode mode = LaunchMode::kBoot;
-  bool start_main_on_attach = false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
+  bool start_main_on_attach =
+      false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
   bool owner_bound =
       false;  ///< Ends the sandbox when `owner_pid` ends or the first client's connection closes.
   int owner_pid = 0;
@@ -66,9 +67,9 @@ struct ShimSpec {
   Accelerator accelerator = Accelerator::kTcg;
   std::uint64_t tsc_khz = 0;
   std::string qemu_path;
-  std::string preload_path;           ///< libdrupe-ram.so
-  std::string record_dir_path;        ///< For messages only.
-  std::string net_path;               ///< drupe-net; needed only for a sandbox with a network.
+  std::string preload_path;     ///< libdrupe-ram.so
+  std::string record_dir_path;  ///< For messages only.
+  std::string net_path;         ///< drupe-net; needed only for a sandbox with a network.
   NetSpec net;
   std::vector<std::string> exercise;  ///< kMakeBase: shell lines to run (each by /bin/sh -c; failures
                                       ///< ignored) so that hot code is loaded.
