@@ -14,6 +14,11 @@ CHECK = "--check" in sys.argv[1:]
 PROGRAMS = [word for word in sys.argv[1:] if word != "--check"]
 DRUPE = PROGRAMS[0] if PROGRAMS else ROOT / "build" / "bin" / "drupe"
 
+SUBCOMMANDS = {
+    "image": [["image", "inspect"], ["image", "build-debian"]],
+    "net": [["net", "set"], ["net", "show"], ["net", "log"]],
+}
+
 INTRODUCTION = """# Commands
 
 Made by `scripts/cli-reference.py` from `drupe COMMAND --help`.
@@ -26,7 +31,8 @@ Made by `scripts/cli-reference.py` from `drupe COMMAND --help`.
   the machine was lost. All other commands return 1 when they fail; after Ctrl-C 130.
 * Ctrl-C goes to the command; a second Ctrl-C (or SIGTERM) kills it; a third leaves at once. With `-t`, SIGTERM leaves at once.
 * Environment: `DRUPE_HOME` (default: `$XDG_DATA_HOME/drupe`, else `~/.local/share/drupe`), `DRUPE_GUEST_DIR` (kernel and initramfs),
-  `DRUPE_QEMU` (the hypervisor's program), `DRUPE_DEBUG=1` (helpers log more).
+  `DRUPE_QEMU` (the hypervisor's program), `DRUPE_RESOLVERS` (name servers for sandboxes instead of those of `/etc/resolv.conf`:
+  `address[:port]`, a comma between them), `DRUPE_DEBUG=1` (helpers log more).
 
 ## `--json` of run and exec
 
@@ -44,7 +50,7 @@ def main():
             text += f"\n## {line[:-1]}\n"
         elif match := re.match(r"  ([a-z]+) ", line):
             name = match.group(1)
-            for words in ([name], *([["image", "inspect"], ["image", "build-debian"]] if name == "image" else [])):
+            for words in ([name], *SUBCOMMANDS.get(name, [])):
                 said = subprocess.run([DRUPE, *words, "--help"], check=True, capture_output=True, text=True).stdout
                 text += f"\n### {' '.join(words)}\n\n```\n{said.rstrip()}\n```\n"
     page = ROOT / "docs" / "cli.md"

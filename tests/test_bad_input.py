@@ -46,8 +46,8 @@ def refused(result, *words):
     (("--copy-in", "nonsense"), ("nonsense",)),
     (("--bogus",), ("--bogus", "--help")),
     (("-v", "/a:/b"), ("not offered",)),
-    (("-p", "80:80"), ("not offered",)),
-    (("--net", "host"), ("not offered",)),
+    (("-p", "80:80"), ("--net",)),
+    (("--net", "host"), ("host", "policy")),
     (("--network=bridge",), ("not offered",)),
     (("--privileged",), ()),
 ])
@@ -55,8 +55,9 @@ def test_flags(drupe, flags, words):
     refused(drupe("run", *flags, IMAGE, "true", code=None), *words)
 
 
-def test_net_none_is_what_there_is(drupe):
+def test_net_none_is_the_default(drupe):
     drupe("run", "--net", "none", IMAGE, "true")
+    assert "none (default)" in drupe("run", "--help").text
 
 
 def test_require_hardware_under_emulation(drupe):

@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "agent/network.h"
 #include "agent/own_pages.h"
 #include "agent/server.h"
 
@@ -146,6 +147,12 @@ Status Server::on_request(const Frame& frame) {
         if (!m.hosts.empty())
           if (auto set = work_.names().set_hosts(m.hosts); !set) return reply_status(id, set);
         helpers_.run([this, m] { return without_value(write_host_files(work_, m)); }, milliseconds(0),
+                     [this, id](const Result<std::string>& done) { reply(id, done); });
+      });
+      break;
+    case RequestKind::kSetNetwork:
+      with(SetNetworkRequest::decode(request.body), [&](const SetNetworkRequest& m) {
+        helpers_.run([this, m] { return without_value(set_network(work_, m)); }, milliseconds(0),
                      [this, id](const Result<std::string>& done) { reply(id, done); });
       });
       break;

@@ -27,6 +27,9 @@ struct DirRule {
 struct Confinement {
   /// Child only: user, mount, network, PID, IPC and UTS namespaces of its own.
   bool namespaces = true;
+  /// With `namespaces`: the network namespace stays the caller's. For a program whose work are connections of
+  /// this host.
+  bool host_network = false;
   /// Child only, needs the mount namespace: a root directory with nothing but the paths of `paths` in it.
   bool empty_root = true;
   /// Child only: a process with uid 0 continues as an unprivileged uid that no other process has.

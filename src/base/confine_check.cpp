@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <netinet/in.h>
+
 namespace {
 
 int result(long rc) {
@@ -31,6 +33,17 @@ long try_clone(unsigned long flags) {
   const long pid = ::syscall(SYS_clone, flags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   if (pid == 0) ::_exit(0);
   return pid;
+}
+
+// To a port of loopback that the environment names.
+int try_connect() {
+  const char* port = std::getenv("DRUPE_CHECK_PORT");
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(port == nullptr ? 0 : std::atoi(port)));
+  return result(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address));
 }
 
 int try_exec(const char* path) {
@@ -68,6 +81,7 @@ const std::map<std::string, std::function<long()>> kAttempts{
     {"pidfd_getfd", [] { return result(::syscall(SYS_pidfd_getfd, 0, 0, 0)); }},
     {"socket", [] { return result(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }},
     {"inet", [] { return result(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }},
+    {"connect_port", [] { return static_cast<long>(try_connect()); }},
     {"keyctl", [] { return result(::syscall(SYS_keyctl, 0, 0, 0, 0, 0)); }},
     {"bpf", [] { return result(::syscall(SYS_bpf, 0, nullptr, 0)); }},
     {"userfaultfd", [] { return result(::syscall(SYS_userfaultfd, 0)); }},

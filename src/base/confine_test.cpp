@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 
@@ -13,8 +14,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 #include "base/files.h"
 #include "base/spawn.h"
@@ -52,6 +55,8 @@ SpawnRequest request_for(const std::vector<std::string>& attempts, int output) {
   request.program = check_program();
   request.argv = {"check"};
   request.argv.insert(request.argv.end(), attempts.begin(), attempts.end());
+  if (const char* port = std::getenv("DRUPE_CHECK_PORT"); port != nullptr)
+    request.env = {"DRUPE_CHECK_PORT=" + std::string(port)};
   request.fds = {FdMapping{output, 1}};
   return request;
 }
@@ -107,6 +112,25 @@ TEST(Confine, SocketsOnlyWhenAllowed) {
   EXPECT_EQ(confined({"socket", "inet"}, confinement), (Answers{{"socket", EACCES}, {"inet", EACCES}}));
   confinement.allow_sockets = true;
   EXPECT_EQ(confined({"socket", "inet"}, confinement), (Answers{{"socket", 0}, {"inet", 0}}));
+}
+
+TEST(Confine, TheHostsNetworkStaysWhenItIsWanted) {
+  if (!host_allows_namespaces()) GTEST_SKIP() << "this host does not allow namespaces";
+  auto confinement = strict();
+  confinement.allow_sockets = true;
+  // A port that is taken in this namespace is free in any other.
+  const UniqueFd taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(taken.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(taken.get(), 1), 0);
+  ASSERT_EQ(::getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ASSERT_EQ(::setenv("DRUPE_CHECK_PORT", std::to_string(ntohs(address.sin_port)).c_str(), 1), 0);
+  EXPECT_NE(confined({"connect_port"}, confinement).at("connect_port"), 0);
+  confinement.host_network = true;
+  EXPECT_EQ(confined({"connect_port", "pid"}, confinement), (Answers{{"connect_port", 0}, {"pid", 1}}));
 }
 
 TEST(Confine, NothingIsReachableButTheLibrariesAndTheyAreReadOnly) {

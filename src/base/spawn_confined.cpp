@@ -257,11 +257,13 @@ Result<ConfinedChild> attempt(const SpawnRequest& request, const Confinement& co
 
 Result<ConfinedChild> spawn_confined(const SpawnRequest& request, const Confinement& confinement) {
   if (!confinement.namespaces) return attempt(request, confinement, 0);
-  auto all = attempt(request, confinement, kAllNamespaces);
+  const std::uint64_t wanted =
+      confinement.host_network ? kAllNamespaces & ~std::uint64_t{CLONE_NEWNET} : kAllNamespaces;
+  auto all = attempt(request, confinement, wanted);
   if (all || all.error().code != ErrorCode::kPermission) return all;
   const std::string reason = all.error().message;
   if (::geteuid() == 0) {
-    auto most = attempt(request, confinement, kAllNamespaces & ~std::uint64_t{CLONE_NEWUSER});
+    auto most = attempt(request, confinement, wanted & ~std::uint64_t{CLONE_NEWUSER});
     if (most) {
       most->missing.insert(most->missing.begin(), "user namespace (" + reason + ")");
       return most;

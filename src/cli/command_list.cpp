@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/each.h"
 #include "cli/json_writer.h"
+#include "cli/network_view.h"
 #include "cli/table.h"
 #include "cli/values.h"
 
@@ -83,6 +84,8 @@ void write_summary(JsonWriter& json, const SandboxInfo& sandbox) {
       .field("memory_mib", record.shape.memory_mib)
       .field("disk_bytes", record.disk_bytes)
       .field("isolation", std::string_view(record.isolation))
+      .key("network")
+      .raw(network_json(record.network))
       .field("parent", std::string_view(record.parent_id))
       .field("command", record.main ? record.main->argv : std::vector<std::string>{});
   json.key("labels").begin_object();
@@ -193,6 +196,7 @@ int run_command_inspect(Session& session, const Arguments& arguments) {
               json.key("live")
                   .begin_object()
                   .field("hypervisor_pid", info.hypervisor_pid)
+                  .field("network_pid", info.network_pid)
                   .field("clients", info.clients)
                   .field("streams", info.streams)
                   .field("console_tail", std::string_view(info.console_tail))

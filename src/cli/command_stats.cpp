@@ -19,6 +19,7 @@ struct Sample {
   SandboxInfo sandbox;
   GuestStats guest;
   ShimInfo shim;
+  std::optional<net::NetCounters> network;  ///< Absent: no network.
   Clock::time_point at;
 };
 
@@ -32,6 +33,13 @@ Result<Sample> take_sample(Engine& engine, const SandboxInfo& sandbox) {
   DRUPE_ASSIGN(const std::string info,
                client->call(static_cast<std::uint16_t>(ShimRequest::kInfo), "", Clock::now() + kAnswer));
   DRUPE_ASSIGN(sample.shim, ShimInfo::decode(as_bytes(info)));
+  if (sandbox.record.network.mode != NetworkMode::kNone) {
+    const auto counters =
+        client->call(static_cast<std::uint16_t>(ShimRequest::kNetCounters), "", Clock::now() + kAnswer);
+    // Its process may be on its way back.
+    if (counters)
+      if (auto decoded = net::NetCounters::decode(as_bytes(*counters))) sample.network = *decoded;
+  }
   sample.at = Clock::now();
   return sample;
 }
@@ -60,10 +68,29 @@ std::string table_of(const Samples& samples, const Samples& before) {
                     format_size(sample.guest.memory_user) + " / " + format_size(sample.guest.memory_total),
                     format_size(disk_used) + " / " + format_size(sample.guest.disk_total),
                     std::to_string(sample.guest.processes),
+                    sample.network ? format_size(sample.network->bytes_in) + " / " +
+                                         format_size(sample.network->bytes_out)
+                                   : "-",
                     format_size(sample.shim.guest_private_bytes + sample.shim.hypervisor_private_bytes +
                                 sample.shim.shim_private_bytes)});
   }
-  return format_table({"SANDBOX", "NAME", "CPU", "MEMORY", "DISK", "PROCESSES", "HOST MEMORY"}, rows);
+  return format_table(
+      {"SANDBOX", "NAME", "CPU", "MEMORY", "DISK", "PROCESSES", "NET IN / OUT", "HOST MEMORY"}, rows);
+}
+
+void write_network(JsonWriter& json, const std::optional<net::NetCounters>& network) {
+  if (!network) {
+    json.null();
+    return;
+  }
+  json.begin_object()
+      .field("bytes_in", network->bytes_in)
+      .field("bytes_out", network->bytes_out)
+      .field("connections", network->connections)
+      .field("refused", network->refused)
+      .field("open_connections", network->open_connections)
+      .field("dropped_frames", network->dropped_frames)
+      .end_object();
 }
 
 std::string json_of(const Samples& samples, const Samples& before) {
@@ -89,7 +116,9 @@ std::string json_of(const Samples& samples, const Samples& before) {
         .field("processes", sample.guest.processes)
         .field("oom_kills", sample.guest.oom_kills)
         .field("uptime_ns", sample.guest.uptime_ns)
-        .key("host")
+        .key("network");
+    write_network(json, sample.network);
+    json.key("host")
         .begin_object()
         .field("guest_private_bytes", sample.shim.guest_private_bytes)
         .field("hypervisor_private_bytes", sample.shim.hypervisor_private_bytes)

@@ -35,8 +35,7 @@ Status read_env_file(const std::string& path, std::vector<std::string>& into) {
 }
 
 std::string refusal(std::string_view what) {
-  return std::string(what) +
-         " is not offered yet: this version runs sandboxes without a network and without host folders";
+  return std::string(what) + " is not offered yet: this version runs sandboxes without host folders";
 }
 
 void add_refused(FlagSet& flags) {
@@ -44,14 +43,12 @@ void add_refused(FlagSet& flags) {
   flags.refused("-v, --volume", true, refusal("Mounting a host folder") + std::string(kCopy))
       .refused("--mount", true, refusal("Mounting a host folder") + std::string(kCopy))
       .refused("--tmpfs", true, refusal("Mounting at start"))
-      .refused("-p, --publish", true, refusal("Publishing a port"))
-      .refused("-P, --publish-all", false, refusal("Publishing a port"));
+      .refused("-P, --publish-all", false, "is not offered: name the ports with -p");
   const auto network = [](std::string_view value) -> Status {
     if (value == "none") return {};
-    return fail(ErrorCode::kUnsupported, refusal("A network other than 'none'"));
+    return fail(ErrorCode::kUnsupported, "A network by name is not offered yet; see --net");
   };
-  flags.value("--net", "none", network, "Network; only 'none' is offered yet")
-      .value("--network", "none", network, "");
+  flags.value("--network", "none", network, "");
   for (const char* name : {"--privileged", "--read-only"})
     flags.refused(name, false, "is Docker's and has no meaning here: each sandbox is a machine of its own");
   for (const char* name :
@@ -181,6 +178,7 @@ void SandboxFlags::add_to(FlagSet& flags, bool run) {
         .list("--copy-in", "SRC:DEST", copy_in, "Copy a local file or folder in before the command starts")
         .list("--copy-out", "SRC:DEST", copy_out, "Copy a file or folder out after the command has ended");
   }
+  network.add_to(flags, /*with_publish=*/true);
   add_refused(flags);
 }
 
@@ -209,6 +207,7 @@ Result<SandboxOptions> SandboxFlags::options(const std::vector<std::string>& wor
   if (cpus) options.cpus = *cpus;
   if (memory_mib) options.memory_mib = *memory_mib;
   if (disk_bytes) options.disk_bytes = *disk_bytes;
+  options.network = network.options();
   options.tty = command.tty;
   options.stdin_open = command.input;
   const TerminalSize size = terminal_size();

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "cli/network_flags.h"
 #include "engine/engine.h"
 
 namespace drupe::cli {
@@ -26,6 +27,7 @@ struct CommandFlags {
 
 struct SandboxFlags {
   CommandFlags command;
+  NetworkFlags network;
   std::string entrypoint, hostname, name;
   std::vector<std::string> labels;
   std::optional<double> cpus;

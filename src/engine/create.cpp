@@ -71,6 +71,7 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   StageClock clock(timings_);
   reap_children();
   DRUPE_TRY(check_options(options, std::thread::hardware_concurrency()));
+  DRUPE_ASSIGN(NetworkRecord network, checked_network(options.network));
   DRUPE_ASSIGN(const Host* const machine, host());
   if (options.require_hardware && machine->hypervisor.accelerator != Accelerator::kKvm)
     return fail(ErrorCode::kUnsupported,
@@ -92,6 +93,7 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   record.created_ns = realtime_ns();
   record.disk_chain = {kImageFile};
   record.isolation = machine->isolation();
+  record.network = std::move(network);
   DRUPE_TRY(apply_image(record, options, image.config, image.virtual_bytes));
 
   DRUPE_ASSIGN(Home::Scratch scratch, home_.make_scratch("sandbox"));

@@ -100,6 +100,8 @@ void look_at_programs(Findings& found, const Installation& installation) {
   if (::access(installation.preload_path.c_str(), R_OK) != 0)
     found.add("preload", DoctorLevel::kProblem, "The memory library is missing: " + installation.preload_path,
               rebuild);
+  found.check_program("network", installation.net_path, "The network's program", DoctorLevel::kWarning,
+                      rebuild + " Until then sandboxes have no network.");
   const bool kernel = ::access((installation.guest_dir + "/" + kKernelFile).c_str(), R_OK) == 0;
   const bool initramfs = ::access((installation.guest_dir + "/" + kInitramfsFile).c_str(), R_OK) == 0;
   if (kernel && initramfs)

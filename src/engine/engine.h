@@ -22,10 +22,23 @@ namespace drupe {
 class ImageStore;
 struct DoctorReport;  // engine/doctor.h
 
+/// What a sandbox may reach. Rules: host, host:port, *.host, ip, ip:port, cidr, cidr:port, [v6], *; presets
+/// @pip, @npm, @apt.
+struct NetworkOptions {
+  NetworkMode mode = NetworkMode::kNone;
+  std::vector<std::string> allow;          ///< Only with kPolicy.
+  std::vector<std::string> deny;           ///< Wins over every allow rule.
+  std::vector<std::string> allow_private;  ///< Closed ranges to open; a rule is needed all the same.
+  std::vector<std::string> publish;        ///< "[address:]hostport:guestport", TCP; loopback by default.
+  std::uint64_t quota_bytes = 0;           ///< Both ways together; 0: none.
+};
+
 struct EngineOptions {
   std::string home;        ///< Empty: $DRUPE_HOME, else $XDG_DATA_HOME/drupe, else ~/.local/share/drupe.
   std::string binary_dir;  ///< Where drupe-shim and libdrupe-ram.so are; empty: that of the running program.
   std::string guest_dir;   ///< Kernel and initramfs; empty: $DRUPE_GUEST_DIR, else <binary_dir>/../guest.
+  /// What no sandbox of this engine reaches, whatever its own rules; presets and ports do not belong here.
+  std::optional<NetworkOptions> network_ceiling;
   /// What long operations say: a stage ("Pulling", "Booting the image once"), done and total (0: unknown).
   std::function<void(std::string_view stage, std::uint64_t done, std::uint64_t total)> on_progress;
   /// Set to true (by a signal handler, say) to stop a pull with kCancelled. May be null.
@@ -52,6 +65,7 @@ struct SandboxOptions {
   std::uint16_t rows = 24, columns = 80;
   std::uint64_t timeout_ms = 0;  ///< Of the main command.
   std::uint64_t idle_timeout_ms = 0, max_lifetime_ms = 0;
+  NetworkOptions network;
   bool detached = false, auto_remove = false;
   bool require_hardware = false;
   PullPolicy pull = PullPolicy::kMissing;
@@ -112,6 +126,9 @@ class Engine {
   virtual Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count,
                                                 const std::vector<std::string>& names) = 0;
   virtual Status remove(const std::string& id, bool force) = 0;
+  /// Replaces what the sandbox may reach, and keeps its published ports; in force, also for open connections,
+  /// when it returns.
+  virtual Status set_network(const std::string& id, const NetworkOptions& options) = 0;
   virtual Status rename(const std::string& id, const std::string& name) = 0;
   /// Blocks until the sandbox has ended.
   virtual Result<SandboxInfo> wait(const std::string& id) = 0;

@@ -46,6 +46,7 @@ class EngineImpl final : public Engine {
   Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count,
                                         const std::vector<std::string>& names) override;
   Status remove(const std::string& id, bool force) override;
+  Status set_network(const std::string& id, const NetworkOptions& options) override;
   Status rename(const std::string& id, const std::string& name) override;
   Result<SandboxInfo> wait(const std::string& id) override;
   Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) override;
@@ -103,6 +104,11 @@ class EngineImpl final : public Engine {
   /// Admits, queues, starts the shim and waits for its word.
   Status launch(Held& held, const StartMode& mode, StageClock& clock);
   Result<BaseManifest> base_for(const SandboxRecord& record, const std::string& image_disk);
+
+  // set_network.cpp
+  [[nodiscard]] Result<NetworkRecord> checked_network(const NetworkOptions& options) const;
+  [[nodiscard]] Status require_net_program() const;
+  [[nodiscard]] NetSpec net_spec_for(const NetworkRecord& network) const;
 
   // lifecycle.cpp
   Result<std::unique_ptr<ShimClient>> connect_running(const std::string& id);

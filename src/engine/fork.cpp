@@ -42,7 +42,8 @@ struct EngineImpl::ForkSource {
   /// The parent goes on without the files of the save; the children have links.
   ~ForkSource() {
     if (!own_files) return;
-    for (const std::string& name : {saved.delta_file, saved.extents_file, saved.device_state_file})
+    for (const std::string& name :
+         {saved.delta_file, saved.extents_file, saved.device_state_file, saved.flows_file})
       if (!name.empty()) ::unlinkat(dir.get(), name.c_str(), 0);
   }
 };
@@ -86,6 +87,7 @@ Result<EngineImpl::Held> EngineImpl::make_child(const ForkSource& source, const 
   record.state = SandboxState::kCreated;
   record.saved = source.saved;
   record.disk_chain = source.disk_chain;
+  record.network.publications.clear();  // A port leads to one sandbox, and the parent has it.
   record.detached = true;
   record.auto_remove = false;
   record.created_ns = realtime_ns();

@@ -105,7 +105,8 @@ Result<Installation> find_installation(const EngineOptions& options) {
     guest =
         from_environment != nullptr && *from_environment != '\0' ? from_environment : binaries + "/../guest";
   }
-  return Installation{binaries + "/drupe-shim", binaries + "/libdrupe-ram.so", guest};
+  return Installation{binaries + "/drupe-shim", binaries + "/libdrupe-ram.so", binaries + "/drupe-net",
+                      guest};
 }
 
 Result<GuestAssets> provide_guest_assets(const Home& home, const std::string& guest_dir) {

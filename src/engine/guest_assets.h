@@ -13,6 +13,7 @@ namespace drupe {
 struct Installation {
   std::string shim_path;     ///< drupe-shim
   std::string preload_path;  ///< libdrupe-ram.so
+  std::string net_path;      ///< drupe-net; without it no sandbox can have a network.
   std::string guest_dir;     ///< vmlinux and initramfs.cpio
 };
 /// From the options, the environment, and where the running program is. Nothing is checked for existence.

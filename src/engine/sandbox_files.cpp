@@ -79,8 +79,8 @@ std::vector<std::string> needed_files(const SandboxRecord& record) {
   std::vector<std::string> names = record.disk_chain;
   names.insert(names.end(), {kKernelFile, kInitramfsFile, record.base_ram_file});
   if (record.saved)
-    names.insert(names.end(),
-                 {record.saved->delta_file, record.saved->extents_file, record.saved->device_state_file});
+    names.insert(names.end(), {record.saved->delta_file, record.saved->extents_file,
+                               record.saved->device_state_file, record.saved->flows_file});
   std::erase(names, "");
   return names;
 }

@@ -110,11 +110,14 @@ ShimSpec EngineImpl::spec_for(const Held& held, const StartMode& mode, const Hos
   spec.tsc_khz = machine.hypervisor.tsc_khz;
   spec.qemu_path = machine.qemu_path;
   spec.preload_path = installation_.preload_path;
+  spec.net_path = installation_.net_path;
+  spec.net = net_spec_for(held.record.network);
   spec.record_dir_path = home_.path() + "/" + Home::sandbox(held.id);
   return spec;
 }
 
 Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) {
+  if (held.record.network.mode != NetworkMode::kNone) DRUPE_TRY(require_net_program());
   DRUPE_ASSIGN(const Host* const machine, host());
   DRUPE_TRY(promise_memory(home_, held.id, held.record.shape.memory_mib));
   clock.mark("admit");

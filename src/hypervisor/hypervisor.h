@@ -18,6 +18,7 @@
 
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "base/spawn.h"
 #include "base/unique_fd.h"
 
 namespace drupe {
@@ -152,6 +153,19 @@ struct HypervisorInfo {
       confinement_missing;  ///< What of the helper's confinement this host does not allow; empty: full.
 };
 
+/// A program that runs beside machines and is started the same way, as often as it is asked for.
+struct HelperProgram {
+  std::string path;
+  Confinement confinement;
+};
+
+/// A helper that runs. Whoever holds it must wait for it.
+struct StartedHelper {
+  ChildProcess child;
+  std::vector<std::string> confinement_missing;
+  UniqueFd control;  ///< Non-blocking stream socket; the other end is the program's descriptor 3.
+};
+
 class Hypervisor {
  public:
   virtual ~Hypervisor() = default;
@@ -165,8 +179,16 @@ class Hypervisor {
   /// is Machine::restore(), which is what makes the standstill of a machine that is replaced short.
   virtual Result<std::unique_ptr<Machine>> prepare(EventLoop& loop, LaunchSpec spec, Deadline deadline) = 0;
   /// For a caller that is about to give up the right to start processes: keeps a process that starts machines
-  /// for it from now on. Only for single-threaded callers; the process ends with the calling thread.
-  virtual Status keep_starter() { return {}; }
+  /// for it from now on, and `helper`, which is fixed from here on. Only for single-threaded callers; the
+  /// process ends with the calling thread.
+  virtual Status keep_starter([[maybe_unused]] const HelperProgram& helper) { return {}; }
+  /// Starts the helper, a child of the caller's that ends with it, with `log` as its standard error and `fd`
+  /// as its descriptor 4; the loop runs nested.
+  virtual Result<StartedHelper> start_helper([[maybe_unused]] EventLoop& loop, [[maybe_unused]] UniqueFd log,
+                                             [[maybe_unused]] UniqueFd fd,
+                                             [[maybe_unused]] Deadline deadline) {
+    return fail(ErrorCode::kUnsupported, "Helpers cannot be started here");
+  }
 };
 
 /// How finely a node tells what it holds.

@@ -207,4 +207,31 @@ Result<SetHostRequest> SetHostRequest::decode(ByteView bytes) {
   return m;
 }
 
+std::string SetNetworkRequest::encode() const {
+  ByteWriter writer;
+  writer.flag(up).text(mac).number(mtu).text(v4).text(gateway_v4).number(v4_prefix);
+  writer.text(v6).text(gateway_v6).number(v6_prefix).text(resolv_conf);
+  return writer.take();
+}
+
+Result<SetNetworkRequest> SetNetworkRequest::decode(ByteView bytes) {
+  constexpr std::uint32_t kLeastMtu = 576;  // RFC 791, 3.1: what every host takes
+  ByteReader reader(bytes);
+  SetNetworkRequest m;
+  m.up = reader.flag();
+  m.mac = reader.text();
+  m.mtu = reader.number<std::uint32_t>();
+  m.v4 = reader.text();
+  m.gateway_v4 = reader.text();
+  m.v4_prefix = reader.number<std::uint8_t>();
+  m.v6 = reader.text();
+  m.gateway_v6 = reader.text();
+  m.v6_prefix = reader.number<std::uint8_t>();
+  m.resolv_conf = reader.text();
+  const bool good = (m.mac.empty() || m.mac.size() == 6) && m.mtu >= kLeastMtu && m.mtu <= 65535 &&
+                    m.v4_prefix <= 32 && m.v6_prefix <= 128;
+  if (!reader.done() || !good) return codec::malformed("network");
+  return m;
+}
+
 }  // namespace drupe

@@ -32,8 +32,8 @@ enum class RequestKind : std::uint16_t {
   kSignalExec = 10,  ///< SignalExecRequest. kNotFound when no such exec.
   kShutdown = 11,  ///< Shim only. ShutdownRequest: signal main, grace, kill all, sync, unmount. Replies, then
                    ///< powers off.
-  kSetHost =
-      12,  ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle (used when networks come).
+  kSetHost = 12,   ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle.
+  kSetNetwork = 13,  ///< Shim only. SetNetworkRequest. -> empty, when the guest's network can be used.
 };
 
 enum class EventKind : std::uint16_t {
@@ -132,6 +132,21 @@ struct SetHostRequest {
   std::string hosts, resolv_conf, ca_bundle;  ///< Whole file contents; empty: leave alone.
   [[nodiscard]] std::string encode() const;
   static Result<SetHostRequest> decode(ByteView bytes);
+};
+
+/// The guest's network card. Never sent to a guest that has no network, so that it runs none of this.
+struct SetNetworkRequest {
+  bool up = false;             ///< false: the card is taken down, and nothing else below is looked at.
+  std::string mac;             ///< 6 bytes, or empty: keep.
+  std::uint32_t mtu = 1500;    ///< 576..65535.
+  std::string v4, gateway_v4;  ///< Numeric.
+  std::uint8_t v4_prefix = 0;  ///< 1..32.
+  std::string v6, gateway_v6;  ///< Empty: no IPv6 on the card, not even link-local.
+  std::uint8_t v6_prefix = 0;  ///< 1..128.
+  /// Whole content of /etc/resolv.conf; a link in its place is replaced. Empty: it is left alone.
+  std::string resolv_conf;
+  [[nodiscard]] std::string encode() const;
+  static Result<SetNetworkRequest> decode(ByteView bytes);
 };
 
 // --- streams

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace drupe;
   if (size == 0) return 0;
   const ByteView bytes(data + 1, size - 1);
-  switch (data[0] % 16) {
+  switch (data[0] % 17) {
     case 0:
       check<HelloReply>(bytes);
       break;
@@ -74,6 +74,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       });
       break;
     }
+    case 14:
+      check<SetNetworkRequest>(bytes);
+      break;
     default:
       [[maybe_unused]] const auto signal = decode_signal(bytes);
       break;

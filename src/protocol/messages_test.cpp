@@ -49,6 +49,15 @@ TEST(Messages, ControlMessagesAreExact) {
   expect_exact<SignalExecRequest>(SignalExecRequest{"main", 9, true}.encode());
   expect_exact<ShutdownRequest>(ShutdownRequest{}.encode());
   expect_exact<SetHostRequest>(SetHostRequest{"a", "b", "c"}.encode());
+  SetNetworkRequest network;
+  network.up = true;
+  network.mac = "123456";
+  network.v4 = "192.0.2.2";
+  network.v4_prefix = 24;
+  network.v6 = "2001:db8::2";
+  network.v6_prefix = 64;
+  network.resolv_conf = "nameserver 192.0.2.1\n";
+  expect_exact<SetNetworkRequest>(network.encode());
   ProcessList list;
   list.processes = {GuestProcess{1, 0, 5, 'S', 10, 20, "init", "main"}};
   expect_exact<ProcessList>(list.encode());
@@ -65,6 +74,20 @@ TEST(Messages, SetUpIsBounded) {
   EXPECT_TRUE(SetUpRequest::decode(as_bytes(set_up.encode())));
   set_up.hostname = std::string(65, 'h');
   EXPECT_FALSE(SetUpRequest::decode(as_bytes(set_up.encode())));
+}
+
+TEST(Messages, ANetworkIsBounded) {
+  const auto refused = [](auto change) {
+    SetNetworkRequest request;
+    change(request);
+    return !SetNetworkRequest::decode(as_bytes(request.encode()));
+  };
+  EXPECT_FALSE(refused([](SetNetworkRequest&) {}));
+  EXPECT_TRUE(refused([](SetNetworkRequest& m) { m.mac = "12345"; }));
+  EXPECT_TRUE(refused([](SetNetworkRequest& m) { m.mtu = 575; }));
+  EXPECT_TRUE(refused([](SetNetworkRequest& m) { m.mtu = 65536; }));
+  EXPECT_TRUE(refused([](SetNetworkRequest& m) { m.v4_prefix = 33; }));
+  EXPECT_TRUE(refused([](SetNetworkRequest& m) { m.v6_prefix = 129; }));
 }
 
 TEST(Messages, OpenRequestsAreExact) {

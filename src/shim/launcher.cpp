@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "shim/network_link.h"
 
 namespace drupe {
 namespace {
@@ -39,6 +40,12 @@ std::uint64_t realtime_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+Result<UniqueFd> duplicate(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return fail_sys("Copying a descriptor failed", errno);
+  return copy;
+}
+
 // Memory of a machine that boots: a file of nothing but a hole, on disk, because reading a hole of tmpfs
 // would fill it.
 Result<UniqueFd> zero_memory(int dir, std::uint64_t bytes) {
@@ -50,14 +57,6 @@ Result<UniqueFd> zero_memory(int dir, std::uint64_t bytes) {
   if (::ftruncate(writable.get(), static_cast<off_t>(bytes)) != 0)
     return fail_sys("Sizing the guest's memory failed", errno);
   return std::move(*readable);
-}
-
-// Locally administered, different for each machine id.
-std::string mac_of(const std::string& machine_id) {
-  std::string mac(1, '\x02');
-  for (std::size_t i = 0; i < 5; ++i)
-    mac.push_back(static_cast<char>(std::strtoul(machine_id.substr(i * 2, 2).c_str(), nullptr, 16)));
-  return mac;
 }
 
 // An attempt that fails must not end the sandbox: its link's callbacks are heard only after the attempt has
@@ -176,14 +175,18 @@ Result<Launched> Launcher::launch(Options options) {
     const Deadline deadline = last ? options.deadline : first;
     timings_.clear();
     auto launched = attempt(options, deadline);
-    if (launched || last || Clock::now() >= options.deadline) return launched;
+    if (launched || last || network_failed_ || Clock::now() >= options.deadline) return launched;
     log(LogLevel::kWarning, "A restore failed and is tried again: " + launched.error().message);
   }
 }
 
 Result<Launched> Launcher::attempt(const Options& options, Deadline deadline) {
   Launched launched;
-  DRUPE_ASSIGN(LaunchSpec spec, make_spec(options, launched.net_peer));
+  DRUPE_ASSIGN(LaunchSpec spec, make_spec(options, launched));
+  // It reads its policy while the machine starts. What it resets in a child must reach the card, which takes
+  // frames for the child's address only once the agent has set it.
+  const bool at_once = options.mode != LaunchMode::kForkChild;
+  if (at_once) DRUPE_TRY(begin_network(options, launched, deadline));
   DRUPE_ASSIGN(launched.machine, hypervisor_.launch(loop_, std::move(spec), deadline));
   mark("hypervisor");
   auto ended = std::make_shared<std::optional<MachineEnd>>();
@@ -192,7 +195,7 @@ Result<Launched> Launcher::attempt(const Options& options, Deadline deadline) {
   DRUPE_ASSIGN(launched.link,
                GuestLink::create(loop_, launched.machine->control_fd(), launched.machine->bulk_fd(),
                                  when_live(options.link_callbacks, live)));
-  auto ready = set_up(options, *launched.machine, *launched.link, deadline);
+  auto ready = set_up(options, launched, deadline);
   if (ready) {
     *live = true;
     return launched;
@@ -209,17 +212,18 @@ Result<Launched> Launcher::attempt(const Options& options, Deadline deadline) {
   return std::unexpected(std::move(error));
 }
 
-Result<std::unique_ptr<Machine>> Launcher::prepare(Deadline deadline) {
+Result<std::unique_ptr<Machine>> Launcher::prepare(UniqueFd net_end, Deadline deadline) {
   fresh_top_ = true;
   LaunchSpec spec;
   spec.shape = record_.shape;
   spec.mac = kMac;
+  spec.net = std::move(net_end);
   DRUPE_TRY(add_base(spec));
   DRUPE_TRY(add_disk(spec, /*restore=*/true));
   return hypervisor_.prepare(loop_, std::move(spec), deadline);
 }
 
-Result<LaunchSpec> Launcher::make_spec(const Options& options, UniqueFd& net_peer) {
+Result<LaunchSpec> Launcher::make_spec(const Options& options, Launched& launched) {
   LaunchSpec spec;
   spec.shape = record_.shape;
   spec.mac = kMac;
@@ -233,8 +237,29 @@ Result<LaunchSpec> Launcher::make_spec(const Options& options, UniqueFd& net_pee
   if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     return fail_sys("Creating the network interface's socket failed", errno);
   spec.net = UniqueFd(pair[0]);
-  net_peer = UniqueFd(pair[1]);
+  launched.net_peer = UniqueFd(pair[1]);
+  DRUPE_ASSIGN(launched.net_end, duplicate(spec.net.get()));
   return spec;
+}
+
+Status Launcher::begin_network(const Options& options, Launched& launched, Deadline deadline) {
+  if (!options.make_network) return {};
+  DRUPE_ASSIGN(UniqueFd frames, duplicate(launched.net_peer.get()));
+  launched.network = options.make_network(std::move(frames));
+  auto begun = launched.network->begin(deadline);
+  network_failed_ = !begun;
+  return begun;
+}
+
+Status Launcher::set_up_network(const Options& options, Launched& launched, Deadline deadline) {
+  if (options.mode == LaunchMode::kForkChild) DRUPE_TRY(begin_network(options, launched, deadline));
+  const bool was_up = restores(options.mode) && record_.saved && record_.saved->link_up;
+  // One that had a network before it was paused, and has none any more.
+  if (!launched.network) return was_up ? lower_link(*launched.machine, *launched.link, deadline) : Status();
+  auto up = raise_link(*launched.machine, *launched.link, *launched.network, record_, !was_up, deadline);
+  network_failed_ = !up;
+  mark("network");
+  return up;
 }
 
 Status Launcher::add_memory(LaunchSpec& spec, bool restore) {
@@ -290,7 +315,9 @@ Status Launcher::add_disk(LaunchSpec& spec, bool restore) {
   return {};
 }
 
-Status Launcher::set_up(const Options& options, Machine& machine, GuestLink& link, Deadline deadline) {
+Status Launcher::set_up(const Options& options, Launched& launched, Deadline deadline) {
+  Machine& machine = *launched.machine;
+  GuestLink& link = *launched.link;
   DRUPE_TRY(link.handshake(new_epoch(), deadline));
   DRUPE_ASSIGN(const std::string hello_bytes, link.call(RequestKind::kHello, {}, deadline));
   DRUPE_ASSIGN(const HelloReply hello, HelloReply::decode(as_bytes(hello_bytes)));
@@ -301,6 +328,7 @@ Status Launcher::set_up(const Options& options, Machine& machine, GuestLink& lin
                 "Start it cold: `drupe start`.");
   mark("agent");
   DRUPE_TRY(send_identity(link, record_, options.mode != LaunchMode::kResume, deadline));
+  DRUPE_TRY(set_up_network(options, launched, deadline));
   if (restores(options.mode)) DRUPE_TRY(link.call(RequestKind::kThaw, {}, deadline));
   if (record_.disk_bytes > device_bytes_) {
     if (restores(options.mode)) DRUPE_TRY(machine.grow_disk(record_.disk_bytes, deadline));

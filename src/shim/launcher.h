@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "hypervisor/hypervisor.h"
 #include "shim/guest_link.h"
+#include "shim/network.h"
 #include "shim/record.h"
 #include "shim/spec.h"
 
@@ -19,7 +21,9 @@ namespace drupe {
 struct Launched {
   std::unique_ptr<Machine> machine;
   std::unique_ptr<GuestLink> link;
-  UniqueFd net_peer;  ///< Other end of the network interface; nobody reads it yet.
+  /// Both ends of the network card's socket: the host's, and the machine's for one that takes its place.
+  UniqueFd net_peer, net_end;
+  std::unique_ptr<Network> network;  ///< Absent: no network.
 };
 
 class Launcher {
@@ -31,6 +35,8 @@ class Launcher {
     Deadline deadline;
     /// Callbacks for the link of the machine that is kept; those of a failed attempt hear nothing.
     GuestLink::Callbacks link_callbacks;
+    /// Set for a sandbox that has a network: makes its process, not yet begun, on the card's other end.
+    std::function<std::unique_ptr<Network>(UniqueFd frames)> make_network;
   };
   /// `dir` and `record` are borrowed. The record's disk chain gets a new writable node where the mode asks
   /// for one, and machine_id and hostname are made up where they are missing; nothing is written to the
@@ -40,17 +46,20 @@ class Launcher {
 
   Result<Launched> launch(Options options);
   /// Starts a machine that is to go on with what another one is about to save. The record's last disk node is
-  /// its own, and made; the others may still be written.
-  Result<std::unique_ptr<Machine>> prepare(Deadline deadline);
+  /// its own, and made; the others may still be written. `net_end`: the network card's, which both machines
+  /// hold then.
+  Result<std::unique_ptr<Machine>> prepare(UniqueFd net_end, Deadline deadline);
   [[nodiscard]] const Timings& timings() const { return timings_; }
 
  private:
   Result<Launched> attempt(const Options& options, Deadline deadline);
-  Result<LaunchSpec> make_spec(const Options& options, UniqueFd& net_peer);
+  Result<LaunchSpec> make_spec(const Options& options, Launched& launched);
+  Status begin_network(const Options& options, Launched& launched, Deadline deadline);
+  Status set_up_network(const Options& options, Launched& launched, Deadline deadline);
   Status add_memory(LaunchSpec& spec, bool restore);
   Status add_base(LaunchSpec& spec);
   Status add_disk(LaunchSpec& spec, bool restore);
-  Status set_up(const Options& options, Machine& machine, GuestLink& link, Deadline deadline);
+  Status set_up(const Options& options, Launched& launched, Deadline deadline);
   void mark(const char* stage);
 
   EventLoop& loop_;
@@ -59,6 +68,7 @@ class Launcher {
   SandboxRecord& record_;
   Timings timings_;
   Clock::time_point begun_ = Clock::now();
+  bool network_failed_ = false;     ///< Which another attempt would not mend.
   bool fresh_top_ = false;          ///< The chain's last node is new: every attempt starts with it empty.
   std::uint64_t device_bytes_ = 0;  ///< Size of the disk below the last node: what a restored guest knows.
 };

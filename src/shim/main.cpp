@@ -18,8 +18,11 @@
 namespace drupe {
 namespace {
 
-constexpr std::size_t kMaxSpec = 1024 * 1024;
+constexpr std::size_t kMaxSpec = 8 * 1024 * 1024;
 constexpr std::uint32_t kMaxOpenFiles = 1024;
+constexpr std::uint32_t kMaxConnections = 8192;
+constexpr std::uint32_t kMaxNetworkThreads = 16;
+constexpr int kNetworkOomScore = 500;
 constexpr int kOomScore = 100;  // Before the user's own programs, after the hypervisors.
 
 // The directory that the sandbox's directory lies in, and its name there: for the removal at the very end.
@@ -73,6 +76,21 @@ Result<std::vector<std::string>> lock_down(const Place& place) {
   return confine_self(confinement);
 }
 
+// Outbound connections are this host's own, so it keeps the host's network; nothing else of the host is
+// within its reach.
+HelperProgram network_program(const ShimSpec& spec) {
+  HelperProgram helper;
+  helper.path = spec.net_path;
+  helper.confinement.host_network = true;
+  helper.confinement.paths = system_library_paths();
+  helper.confinement.paths.push_back(PathRule{spec.net_path, false, true});
+  helper.confinement.allow_sockets = true;
+  helper.confinement.oom_score_adj = kNetworkOomScore;
+  helper.confinement.max_open_files = kMaxConnections;
+  helper.confinement.max_processes = kMaxNetworkThreads;
+  return helper;
+}
+
 Result<UniqueFd> watch_signals(EventLoop& loop, std::function<void()> on_term) {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -113,12 +131,15 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   options.tsc_khz = spec.tsc_khz;
   DRUPE_ASSIGN(const auto hypervisor, make_qemu_hypervisor(std::move(options)));
   // Before anything of a guest is here: what it is made from stays in it.
-  if (spec.mode != LaunchMode::kMakeBase) DRUPE_TRY(hypervisor->keep_starter());
+  if (spec.mode != LaunchMode::kMakeBase) DRUPE_TRY(hypervisor->keep_starter(network_program(spec)));
   const Place place = find_place();
   SandboxHost host;
   host.dir = kDirFd;
   host.lock = kLockFd;
   host.lock_down = [&place] { return lock_down(place); };
+  host.start_network = [&](UniqueFd log_fd, UniqueFd frames, Deadline deadline) {
+    return hypervisor->start_helper(*loop, std::move(log_fd), std::move(frames), deadline);
+  };
   host.remove_directory = [&place] { remove_place(place); };
   Sandbox sandbox(*loop, *hypervisor, std::move(host), std::move(spec), std::move(record));
   DRUPE_ASSIGN(const UniqueFd signals, watch_signals(*loop, [&sandbox] {

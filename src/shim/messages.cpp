@@ -67,6 +67,7 @@ Result<SnapshotRequest> SnapshotRequest::decode(ByteView bytes) {
 std::string SnapshotReply::encode() const {
   ByteWriter writer;
   writer.text(saved.delta_file).text(saved.extents_file).text(saved.device_state_file);
+  writer.text(saved.flows_file).flag(saved.link_up);
   writer.number(saved.epoch).flag(saved.durable).texts(disk_chain);
   writer.number(static_cast<std::uint64_t>(stopped_ms * 1000));
   return writer.take();
@@ -78,6 +79,8 @@ Result<SnapshotReply> SnapshotReply::decode(ByteView bytes) {
   m.saved.delta_file = reader.text();
   m.saved.extents_file = reader.text();
   m.saved.device_state_file = reader.text();
+  m.saved.flows_file = reader.text();
+  m.saved.link_up = reader.flag();
   m.saved.epoch = reader.number<std::uint64_t>();
   m.saved.durable = reader.flag();
   m.disk_chain = reader.texts();
@@ -148,11 +151,30 @@ std::string brief_record_json(SandboxRecord record) {
   }
   record.image_env.clear();
   record.labels.clear();
+  record.network.allow.clear();
+  record.network.deny.clear();
   json = encode_record(record);
   if (json.size() <= kRoom) return json;
   record.cause_text.resize(std::min<std::size_t>(record.cause_text.size(), 4096));
   record.confinement_missing.clear();
   return encode_record(record);
+}
+
+std::string NetSetRequest::encode() const {
+  ByteWriter writer;
+  writer.text(encode_network(network));
+  spec.append_to(writer);
+  return writer.take();
+}
+
+Result<NetSetRequest> NetSetRequest::decode(ByteView bytes) {
+  ByteReader reader(bytes);
+  NetSetRequest m;
+  const std::string json = reader.text();
+  m.spec = NetSpec::read(reader);
+  if (!reader.done()) return codec::malformed("network policy");
+  DRUPE_ASSIGN(m.network, decode_network(json));
+  return m;
 }
 
 std::string WaitReply::encode() const {
@@ -171,7 +193,8 @@ std::string ShimInfo::encode() const {
       .number(shim_private_bytes)
       .number(guest_private_bytes);
   writer.number(cpu_ns).number(log_bytes_lost).number(clients).number(streams);
-  writer.number(static_cast<std::int32_t>(hypervisor_pid)).text(console_tail);
+  writer.number(static_cast<std::int32_t>(hypervisor_pid)).number(static_cast<std::int32_t>(network_pid));
+  writer.text(console_tail);
   return writer.take();
 }
 
@@ -187,6 +210,7 @@ Result<ShimInfo> ShimInfo::decode(ByteView bytes) {
   m.clients = reader.number<std::uint32_t>();
   m.streams = reader.number<std::uint32_t>();
   m.hypervisor_pid = reader.number<std::int32_t>();
+  m.network_pid = reader.number<std::int32_t>();
   m.console_tail = reader.text();
   if (!reader.done()) return codec::malformed("information");
   return m;

@@ -9,6 +9,7 @@
 
 #include "protocol/messages.h"
 #include "shim/record.h"
+#include "shim/spec.h"
 
 namespace drupe {
 
@@ -24,6 +25,11 @@ enum class ShimRequest : std::uint16_t {
   kClaim = 0x106,      ///< ClaimRequest: a pooled sandbox gets its owner, name, identity and environment.
   kStartMain = 0x107,  ///< Starts the main command of the record when it waits.
   kGrowDisk = 0x108,   ///< u64 bytes.
+  /// text: name of a file in the sandbox's directory with an encoded NetSetRequest, which is removed.
+  /// -> empty, when it is in force and recorded.
+  kNetSet = 0x109,
+  kNetLog = 0x10a,       ///< net::ReadLog -> net::LogPage, by the network process.
+  kNetCounters = 0x10b,  ///< -> net::NetCounters, by the network process.
 };
 
 /// On a client's connection kReset carries an encoded error in both directions, so that its receiver knows
@@ -69,6 +75,15 @@ struct ClaimRequest {
   [[nodiscard]] std::string encode() const;
   static Result<ClaimRequest> decode(ByteView bytes);
 };
+/// How the name of a kNetSet's file begins. Longer than a frame when it has thousands of rules; what is left
+/// behind is swept as a temporary file.
+inline constexpr const char* kNetSetFile = "network.tmp-";
+struct NetSetRequest {
+  NetworkRecord network;  ///< As the record shall have it; what was used of the quota stays.
+  NetSpec spec;           ///< For the network process.
+  [[nodiscard]] std::string encode() const;
+  static Result<NetSetRequest> decode(ByteView bytes);
+};
 struct WaitReply {
   std::string record_json;  ///< brief_record_json()
   [[nodiscard]] std::string encode() const;
@@ -85,6 +100,7 @@ struct ShimInfo {
   std::uint64_t log_bytes_lost = 0;  ///< Of the main command's output, because the log could not be written.
   std::uint32_t clients = 0, streams = 0;
   int hypervisor_pid = 0;
+  int network_pid = 0;  ///< 0: none.
   std::string console_tail;
   [[nodiscard]] std::string encode() const;
   static Result<ShimInfo> decode(ByteView bytes);

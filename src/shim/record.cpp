@@ -29,6 +29,7 @@ constexpr std::size_t kMaxDiskChain = 256;
 constexpr std::size_t kMaxFileName = 64;
 
 constexpr std::array<std::string_view, 4> kStateWords{"created", "running", "paused", "exited"};
+constexpr std::array<std::string_view, 3> kNetworkWords{"none", "open", "policy"};
 constexpr std::array<std::string_view, 9> kCauseWords{"none",     "finished",   "stopped",
                                                       "vm_lost",  "host_oom",   "guest_ended",
                                                       "lifetime", "owner_gone", "start_failed"};
@@ -78,7 +79,9 @@ Json json_of(const SavedState& saved) {
           {"extents_file", saved.extents_file},
           {"device_state_file", saved.device_state_file},
           {"epoch", saved.epoch},
-          {"durable", saved.durable}};
+          {"durable", saved.durable},
+          {"flows_file", saved.flows_file},
+          {"link_up", saved.link_up}};
 }
 
 // The first mistake among the members of `inner` becomes one of `outer`.
@@ -156,10 +159,81 @@ SavedState read_saved(const Json& json, Fields& outer) {
   saved.delta_file = file_name(fields, "delta_file", fields.bytes("delta_file"));
   saved.extents_file = file_name(fields, "extents_file", fields.bytes("extents_file"));
   saved.device_state_file = file_name(fields, "device_state_file", fields.bytes("device_state_file"));
+  // A record of before there were networks has neither.
+  if (json.contains("flows_file"))
+    saved.flows_file = file_name(fields, "flows_file", fields.bytes("flows_file"));
+  if (json.contains("link_up")) saved.link_up = fields.flag("link_up");
   saved.epoch = fields.unsigned_number("epoch", kU64);
   saved.durable = fields.flag("durable");
   merge(outer, fields, "saved");
   return saved;
+}
+
+Json json_of(const std::vector<NetworkRecord::Rule>& rules) {
+  Json json = Json::array();
+  for (const auto& rule : rules)
+    json.push_back({{"rule", from_bytes(rule.text)}, {"origin", from_bytes(rule.origin)}});
+  return json;
+}
+
+Json json_of(const NetworkRecord& network) {
+  Json publications = Json::array();
+  for (const auto& one : network.publications)
+    publications.push_back(
+        {{"address", from_bytes(one.address)}, {"host_port", one.host_port}, {"guest_port", one.guest_port}});
+  return {{"mode", to_string(network.mode)},         {"allow", json_of(network.allow)},
+          {"deny", json_of(network.deny)},           {"allow_private", from_list(network.allow_private)},
+          {"publications", std::move(publications)}, {"quota_bytes", network.quota_bytes},
+          {"used_bytes", network.used_bytes}};
+}
+
+std::vector<NetworkRecord::Rule> read_rules(const char* name, Fields& outer) {
+  std::vector<NetworkRecord::Rule> rules;
+  const Json* list = outer.array(name);
+  if (list == nullptr) return rules;
+  for (const auto& item : *list) {
+    if (!item.is_object()) {
+      outer.mistake(name, "is not a list of rules");
+      return rules;
+    }
+    Fields fields(item, name);
+    NetworkRecord::Rule rule;
+    rule.text = fields.bytes("rule");
+    rule.origin = fields.bytes("origin");
+    merge(outer, fields, name);
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+NetworkRecord read_network(const Json& json, Fields& outer) {
+  Fields fields(json, "network");
+  NetworkRecord network;
+  const auto mode = index_of(kNetworkWords, fields.bytes("mode"));
+  if (!mode) fields.mistake("mode", "is not a known mode");
+  network.mode = static_cast<NetworkMode>(mode.value_or(0));
+  network.allow = read_rules("allow", fields);
+  network.deny = read_rules("deny", fields);
+  network.allow_private = fields.list("allow_private");
+  if (const Json* list = fields.array("publications")) {
+    for (const auto& item : *list) {
+      if (!item.is_object()) {
+        fields.mistake("publications", "is not a list of ports");
+        break;
+      }
+      Fields one(item, "publications");
+      net::Publication publication;
+      publication.address = one.bytes("address");
+      publication.host_port = static_cast<std::uint16_t>(one.unsigned_number("host_port", kU16));
+      publication.guest_port = static_cast<std::uint16_t>(one.unsigned_number("guest_port", kU16));
+      merge(fields, one, "publications");
+      network.publications.push_back(std::move(publication));
+    }
+  }
+  network.quota_bytes = fields.unsigned_number("quota_bytes", kU64);
+  network.used_bytes = fields.unsigned_number("used_bytes", kU64);
+  merge(outer, fields, "network");
+  return network;
 }
 
 void put_life(Json& json, const SandboxRecord& record) {
@@ -231,10 +305,10 @@ void put_files(Json& json, const SandboxRecord& record) {
   json["isolation"] = from_bytes(record.isolation);
   json["confinement"] = from_bytes(record.confinement);
   json["confinement_missing"] = from_list(record.confinement_missing);
-  json["network"] = from_bytes(record.network);
+  json["network"] = json_of(record.network);
 }
 
-void get_files(Fields& fields, SandboxRecord& record) {
+void get_files(const Json& json, Fields& fields, SandboxRecord& record) {
   record.disk_chain = fields.list("disk_chain");
   if (record.disk_chain.size() > kMaxDiskChain) fields.mistake("disk_chain", "is too long");
   for (const auto& name : record.disk_chain) (void)file_name(fields, "disk_chain", name);
@@ -247,7 +321,9 @@ void get_files(Fields& fields, SandboxRecord& record) {
   record.isolation = fields.bytes("isolation");
   record.confinement = fields.bytes("confinement");
   record.confinement_missing = fields.list("confinement_missing");
-  record.network = fields.bytes("network");
+  // "none" stood there before there were networks.
+  if (json.contains("network") && json["network"].is_string()) return;
+  if (const Json* network = fields.object("network")) record.network = read_network(*network, fields);
 }
 
 void get_labels(Fields& fields, SandboxRecord& record) {
@@ -279,11 +355,29 @@ Result<SandboxRecord> read_fields(const Json& json) {
   record.cpus = fields.real("cpus");
   get_life(fields, record);
   get_work(fields, record);
-  get_files(fields, record);
+  get_files(json, fields, record);
   if (!fields.error().empty())
     return fail(ErrorCode::kIntegrity, "The sandbox's record is damaged: " + fields.error(),
                 "Remove the sandbox with `drupe rm -f`.");
   return record;
+}
+
+Result<Json> parse(std::string_view text) {
+  if (text.size() > kMaxRecordSize) return fail(ErrorCode::kLimit, "The sandbox's record is too long");
+  // The library recurses with the nesting; a record needs five levels.
+  constexpr int kMaxDepth = 16;
+  bool too_deep = false;
+  Json json = Json::parse(
+      text,
+      [&too_deep](int depth, Json::parse_event_t, Json&) {
+        too_deep = too_deep || depth > kMaxDepth;
+        return !too_deep;
+      },
+      /*allow_exceptions=*/false);
+  if (json.is_discarded() || too_deep)
+    return fail(ErrorCode::kIntegrity, "The sandbox's record is not JSON (torn or foreign)",
+                "Remove the sandbox with `drupe rm -f`.");
+  return json;
 }
 
 }  // namespace
@@ -293,6 +387,28 @@ std::string_view to_string(SandboxState state) {
 }
 std::string_view to_string(EndCause cause) {
   return kCauseWords.at(static_cast<std::size_t>(cause));
+}
+
+std::string_view to_string(NetworkMode mode) {
+  return kNetworkWords.at(static_cast<std::size_t>(mode));
+}
+
+std::string encode_network(const NetworkRecord& network) {
+  return json_of(network).dump();
+}
+
+Result<NetworkRecord> decode_network(std::string_view text) {
+  DRUPE_ASSIGN(const Json json, parse(text));
+  const Json outer = Json::object({{"network", json}});
+  Fields fields(outer, "the request");
+  NetworkRecord network;
+  if (const Json* object = fields.object("network"))
+    network = read_network(*object, fields);
+  else
+    fields.mistake("network", "is missing");
+  if (!fields.error().empty())
+    return fail(ErrorCode::kIntegrity, "A network's configuration is damaged: " + fields.error());
+  return network;
 }
 
 std::string encode_record(const SandboxRecord& record) {
@@ -314,20 +430,7 @@ std::string encode_record(const SandboxRecord& record) {
 }
 
 Result<SandboxRecord> decode_record(std::string_view text) {
-  if (text.size() > kMaxRecordSize) return fail(ErrorCode::kLimit, "The sandbox's record is too long");
-  // The library recurses with the nesting; a record needs five levels.
-  constexpr int kMaxDepth = 16;
-  bool too_deep = false;
-  const Json json = Json::parse(
-      text,
-      [&too_deep](int depth, Json::parse_event_t, Json&) {
-        too_deep = too_deep || depth > kMaxDepth;
-        return !too_deep;
-      },
-      /*allow_exceptions=*/false);
-  if (json.is_discarded() || too_deep)
-    return fail(ErrorCode::kIntegrity, "The sandbox's record is not JSON (torn or foreign)",
-                "Remove the sandbox with `drupe rm -f`.");
+  DRUPE_ASSIGN(const Json json, parse(text));
   return read_fields(json);
 }
 

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "hypervisor/hypervisor.h"
 #include "protocol/messages.h"
+#include "protocol/net_control.h"
 
 namespace drupe {
 
@@ -50,7 +51,37 @@ struct SavedState {
   std::string device_state_file;
   std::uint64_t epoch = 0;  ///< Of the agent at the save.
   bool durable = false;     ///< fsynced: survives a power cut.
+  std::string flows_file;   ///< Open connections, for the network process to reset; empty: none.
+  bool link_up = false;     ///< Of the network card.
 };
+
+enum class NetworkMode : std::uint8_t {
+  kNone,    ///< The card's link is down.
+  kOpen,    ///< Everything but what is closed or denied.
+  kPolicy,  ///< Only what is allowed.
+};
+/// "none", "open", "policy".
+[[nodiscard]] std::string_view to_string(NetworkMode mode);
+
+/// What the sandbox may reach, as it was asked for. Rules are words of the network policy, which nothing here
+/// reads.
+struct NetworkRecord {
+  struct Rule {
+    std::string text;
+    std::string origin;  ///< Preset that it came from; may be empty.
+    bool operator==(const Rule&) const = default;
+  };
+  NetworkMode mode = NetworkMode::kNone;
+  std::vector<Rule> allow, deny;
+  std::vector<std::string> allow_private;
+  std::vector<net::Publication> publications;
+  std::uint64_t quota_bytes = 0;  ///< Both ways together; 0: none.
+  std::uint64_t used_bytes = 0;   ///< In earlier lives of the network process, as far as it is known.
+  bool operator==(const NetworkRecord&) const = default;
+};
+/// JSON, as within a record.
+[[nodiscard]] std::string encode_network(const NetworkRecord& network);
+Result<NetworkRecord> decode_network(std::string_view json);
 
 struct SandboxRecord {
   int version = kRecordVersion;
@@ -98,7 +129,7 @@ struct SandboxRecord {
   std::string isolation;    ///< "hardware-virtualized" | "emulated"
   std::string confinement;  ///< "full" | "partial" | "weak"
   std::vector<std::string> confinement_missing;
-  std::string network = "none";
+  NetworkRecord network;
 };
 
 /// Whether its command has ended and it removes itself: gone for everyone but whoever cleans up.

@@ -51,11 +51,18 @@ SandboxRecord full_record() {
   record.base_key = "k";
   record.base_ram_file = "ram";
   record.tsc_khz = 2'100'000;
-  record.saved = SavedState{"delta-3", "extents-3", "state-3", 0xdeadbeefcafef00dULL, true};
+  record.saved = SavedState{"delta-3", "extents-3", "state-3", 0xdeadbeefcafef00dULL, true, "flows-3", true};
   record.next_file = 4;
   record.isolation = "emulated";
   record.confinement = "partial";
   record.confinement_missing = {"user namespaces"};
+  record.network.mode = NetworkMode::kPolicy;
+  record.network.allow = {{"example.com", ""}, {"192.0.2.1:443", "@pip"}};
+  record.network.deny = {{"bad.example.com", ""}};
+  record.network.allow_private = {"10.0.0.0/8"};
+  record.network.publications = {{"127.0.0.1", 8080, 80}};
+  record.network.quota_bytes = 1 << 20;
+  record.network.used_bytes = 7;
   return record;
 }
 
@@ -70,6 +77,37 @@ TEST(Record, SurvivesItsOwnEncodingByteForByte) {
   EXPECT_EQ(decoded->main_exit->error->code, ErrorCode::kNotFound);
   EXPECT_EQ(decoded->saved->epoch, 0xdeadbeefcafef00dULL);
   EXPECT_EQ(decoded->cause, EndCause::kHostOom);
+}
+
+TEST(Record, ARecordFromBeforeThereWereNetworksHasNone) {
+  SandboxRecord record = full_record();
+  record.network = {};
+  std::string old = encode_record(record);
+  const auto begin = old.find("\"network\": {");
+  ASSERT_NE(begin, std::string::npos);
+  old.replace(begin, old.find('}', begin) + 1 - begin, "\"network\": \"none\"");
+  for (const char* name : {"\"flows_file\"", "\"link_up\""}) {
+    const auto at = old.find(name);
+    ASSERT_NE(at, std::string::npos);
+    const auto comma = old.rfind(',', at);
+    old.erase(comma, old.find_first_of(",}", at) - comma);
+  }
+  const auto decoded = decode_record(old);
+  ASSERT_TRUE(decoded) << decoded.error().message;
+  EXPECT_EQ(decoded->network, NetworkRecord{});
+  EXPECT_EQ(decoded->saved->flows_file, "");
+  EXPECT_FALSE(decoded->saved->link_up);
+}
+
+TEST(Record, ANetworkIsStrict) {
+  EXPECT_EQ(decode_network(encode_network(full_record().network)).value(), full_record().network);
+  for (const char* text : {"", "[]", "{}", "null", R"({"mode":"bridge"})",
+                           R"({"mode":"open","allow":[1],"deny":[],"allow_private":[],"publications":[],)"
+                           R"("quota_bytes":0,"used_bytes":0})",
+                           R"({"mode":"open","allow":[],"deny":[],"allow_private":[],)"
+                           R"("publications":[{"address":"","host_port":65536,"guest_port":1}],)"
+                           R"("quota_bytes":0,"used_bytes":0})"})
+    EXPECT_FALSE(decode_network(text)) << text;
 }
 
 TEST(Record, OptionalPartsStayAbsent) {
@@ -184,9 +222,21 @@ TEST(ShimMessages, RoundTrips) {
   reply.saved.delta_file = "delta-1";
   reply.disk_chain = {"a", "b"};
   reply.stopped_ms = 12.25;
+  reply.saved.flows_file = "flows-1";
+  reply.saved.link_up = true;
   const auto back = SnapshotReply::decode(as_bytes(reply.encode()));
   ASSERT_TRUE(back);
   EXPECT_EQ(back->disk_chain, reply.disk_chain);
+  EXPECT_EQ(back->saved.flows_file, "flows-1");
+  EXPECT_TRUE(back->saved.link_up);
+  NetSetRequest set;
+  set.network = full_record().network;
+  set.spec.resolvers = {"192.0.2.1"};
+  set.spec.policy = std::string("\0p", 2);
+  const auto policy = NetSetRequest::decode(as_bytes(set.encode()));
+  ASSERT_TRUE(policy);
+  EXPECT_EQ(policy->network, set.network);
+  EXPECT_EQ(policy->spec.policy, set.spec.policy);
   EXPECT_DOUBLE_EQ(back->stopped_ms, 12.25);
   const Error error = decode_reset(as_bytes(encode_reset(Error{ErrorCode::kVmLost, "gone", {}, 0})));
   EXPECT_EQ(error.code, ErrorCode::kVmLost);
@@ -197,6 +247,7 @@ TEST(ShimMessages, ALongRecordStillFitsIntoAFrame) {
   SandboxRecord record = full_record();
   record.main->argv.assign(16, std::string(60'000, 'a'));
   record.main->env.assign(1000, std::string(1000, 'b'));
+  record.network.allow.assign(10'000, {"example.com:443", "@pip"});
   record.cause_text = std::string(65536, '\xff');
   const std::string brief = brief_record_json(record);
   EXPECT_LE(brief.size(), kMaxPayload / 2);

@@ -15,11 +15,11 @@ Replacement::~Replacement() {
   if (!node_.empty() && !keep_node_) ::unlinkat(dir_, node_.c_str(), 0);
 }
 
-Status Replacement::prepare(SandboxRecord record, std::string node, Deadline deadline) {
+Status Replacement::prepare(SandboxRecord record, std::string node, UniqueFd net_end, Deadline deadline) {
   record_ = std::move(record);
   node_ = std::move(node);
   record_.disk_chain.push_back(node_);
-  DRUPE_ASSIGN(machine_, Launcher(loop_, hypervisor_, dir_, record_).prepare(deadline));
+  DRUPE_ASSIGN(machine_, Launcher(loop_, hypervisor_, dir_, record_).prepare(std::move(net_end), deadline));
   return {};
 }
 

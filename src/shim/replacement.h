@@ -21,8 +21,9 @@ class Replacement {
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
 
-  /// Makes a disk node with the name `node` over those of `record`, and starts the process.
-  Status prepare(SandboxRecord record, std::string node, Deadline deadline);
+  /// Makes a disk node with the name `node` over those of `record`, and starts the process. `net_end`: the
+  /// machine's end of the network card's socket.
+  Status prepare(SandboxRecord record, std::string node, UniqueFd net_end, Deadline deadline);
   /// Lets the guest run here, its work still frozen, and moves the link. An error leaves the link, and the
   /// guest of the machine that was saved, as they were.
   Status restore(const SavedState& saved, GuestLink& link, Deadline deadline);

@@ -88,6 +88,10 @@ Status Sandbox::start() {
   options.retries = spec_.restore_retries;
   options.deadline = Clock::now() + std::chrono::milliseconds(spec_.start_deadline_ms);
   options.link_callbacks = link_callbacks();
+  if (updated.network.mode != NetworkMode::kNone && spec_.mode != LaunchMode::kMakeBase)
+    options.make_network = [this, &updated](UniqueFd frames) {
+      return make_network(updated, spec_.net, std::move(frames));
+    };
   auto launched = launcher.launch(std::move(options));
   timings_ = launcher.timings();
   if (!launched) {
@@ -138,6 +142,8 @@ void Sandbox::adopt_machine(Launched launched) {
   machine_ = std::move(launched.machine);
   link_ = std::move(launched.link);
   net_peer_ = std::move(launched.net_peer);
+  net_end_ = std::move(launched.net_end);
+  adopt_network(std::move(launched.network));
   usage_.open(std::uint64_t{record_.shape.memory_mib} << 20);
   watch_machine();
 }
@@ -157,7 +163,6 @@ std::shared_ptr<Sandbox::Replaced> Sandbox::replace_machine(std::unique_ptr<Mach
     earlier_console_.erase(0, earlier_console_.size() - kKeptConsole);
   old->machine = std::exchange(machine_, std::move(next));
   add_missing(record_, machine_->confinement_missing());
-  net_peer_.reset();  // The new machine keeps the other end of its own.
   old->machine->on_end([state = std::weak_ptr(old)](const MachineEnd&) {
     if (const auto replaced = state.lock()) replaced->ended = true;
   });
@@ -182,6 +187,7 @@ Status Sandbox::confine() {
   record_.confinement_missing.clear();
   add_missing(record_, info.confinement_missing);
   add_missing(record_, machine_->confinement_missing());
+  if (network_) add_missing(record_, network_->confinement_missing());
   if (host_.lock_down) {
     DRUPE_ASSIGN(auto own, host_.lock_down());
     add_missing(record_, own);
@@ -203,7 +209,8 @@ Status Sandbox::become_running() {
   DRUPE_TRY(write_record(host_.dir, record_));
   // The machine has mapped them; they were this record's alone (other sandboxes have links of their own).
   if (saved)
-    for (const auto& name : {saved->delta_file, saved->extents_file, saved->device_state_file})
+    for (const auto& name :
+         {saved->delta_file, saved->extents_file, saved->device_state_file, saved->flows_file})
       if (!name.empty()) ::unlinkat(host_.dir, name.c_str(), 0);
   if (!replaced_ram_file_.empty()) ::unlinkat(host_.dir, replaced_ram_file_.c_str(), 0);
   return {};

@@ -18,6 +18,7 @@
 #include "shim/launcher.h"
 #include "shim/main_command.h"
 #include "shim/messages.h"
+#include "shim/network.h"
 #include "shim/record.h"
 #include "shim/saver.h"
 #include "shim/spec.h"
@@ -34,6 +35,8 @@ struct SandboxHost {
   /// Takes from the process what it needs no more, once the machine runs. Returns what the host did not
   /// allow.
   std::function<Result<std::vector<std::string>>()> lock_down;
+  /// Starts the network's program, confined, also after lock_down(); absent: no sandbox can have a network.
+  Network::Start start_network;
   /// After an automatic removal has emptied the directory.
   std::function<void()> remove_directory;
 };
@@ -132,6 +135,17 @@ class Sandbox {
   void finish_flattening();
   Status wait_for_flattening(Deadline deadline);
 
+  // sandbox_network.cpp
+  std::unique_ptr<Network> make_network(const SandboxRecord& record, const NetSpec& spec, UniqueFd frames);
+  void adopt_network(std::unique_ptr<Network> network);
+  Result<std::string> restart_network();
+  /// What a save keeps: which connections there are, and what was used of the quota.
+  void note_network(SavedState& saved);
+  void note_usage(Deadline deadline);
+  void on_net_request(net::NetRequest kind, ByteView body, const ReplyFn& reply);
+  Result<std::string> set_policy(ByteView body);
+  Status apply_network(const SandboxRecord& updated, Deadline deadline);
+
   EventLoop& loop_;
   Hypervisor& hypervisor_;
   SandboxHost host_;
@@ -141,7 +155,9 @@ class Sandbox {
   std::unique_ptr<Machine> machine_;
   std::optional<MachineEnd> machine_end_;
   std::string earlier_console_;  ///< Of machines before this one.
-  UniqueFd net_peer_;
+  UniqueFd net_peer_, net_end_;
+  std::unique_ptr<Network> network_;
+  std::vector<Clock::time_point> network_restarts_;
   Usage usage_;
   // Destroyed before the link, in this order: streams borrow the link and the main command.
   std::unique_ptr<GuestLink> link_;

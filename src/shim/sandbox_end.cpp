@@ -22,6 +22,7 @@ namespace {
 constexpr std::chrono::seconds kShutdownExtra{30};
 constexpr std::chrono::seconds kPowerOff{3};
 constexpr std::chrono::seconds kReap{5};
+constexpr std::chrono::seconds kUsageWait{1};
 constexpr std::chrono::milliseconds kLastBytes{500};
 constexpr std::chrono::milliseconds kClientsTake{2000};
 
@@ -43,11 +44,11 @@ std::vector<std::string> names_in(int dir) {
   return names;
 }
 
-// Files that shims number: disk-7.qcow2, delta-7, extents-7, state-7; and what a killed writer left half
-// done.
+// Files that shims number: disk-7.qcow2, delta-7, extents-7, state-7, flows-7; and what a killed writer left
+// half done.
 bool is_numbered_or_temporary(const std::string& name) {
   if (name.find(".tmp-") != std::string::npos) return true;
-  for (const char* prefix : {"disk-", "delta-", "extents-", "state-"}) {
+  for (const char* prefix : {"disk-", "delta-", "extents-", "state-", "flows-"}) {
     const std::string_view view(prefix);
     if (name.compare(0, view.size(), view) == 0 && name.size() > view.size() && name[view.size()] >= '0' &&
         name[view.size()] <= '9')
@@ -91,6 +92,7 @@ void Sandbox::request_end(EndPlan plan) {
 void Sandbox::finish() {
   ending_ = true;
   EndPlan plan = *end_plan_;
+  if (record_.network.quota_bytes != 0 && !record_.auto_remove) note_usage(Clock::now() + kUsageWait);
   for (const auto& timer : {lifetime_timer_, idle_timer_})
     if (timer) loop_.cancel(*timer);
   lifetime_timer_ = idle_timer_ = std::nullopt;
@@ -104,6 +106,7 @@ void Sandbox::finish() {
   // What the machine had sent is still on its way.
   (void)loop_.run_until([this] { return link_->drained(); }, Clock::now() + kLastBytes);
   machine_.reset();
+  network_.reset();
 
   record_.state = SandboxState::kExited;
   record_.cause = plan.cause;
@@ -199,6 +202,7 @@ void Sandbox::sweep() {
     keep.push_back(record_.saved->delta_file);
     keep.push_back(record_.saved->extents_file);
     keep.push_back(record_.saved->device_state_file);
+    keep.push_back(record_.saved->flows_file);
   }
   for (const auto& name : names_in(host_.dir))
     if (is_numbered_or_temporary(name) && std::find(keep.begin(), keep.end(), name) == keep.end())

@@ -73,6 +73,12 @@ void Sandbox::on_shim_request(ShimRequest kind, ByteView body, const ReplyFn& re
       return later(&Sandbox::claim);
     case ShimRequest::kGrowDisk:
       return later(&Sandbox::grow_disk);
+    case ShimRequest::kNetSet:
+      return later(&Sandbox::set_policy);
+    case ShimRequest::kNetLog:
+      return on_net_request(net::NetRequest::kReadLog, body, reply);
+    case ShimRequest::kNetCounters:
+      return on_net_request(net::NetRequest::kCounters, body, reply);
     case ShimRequest::kStartMain:
       if (!main_) return reply(fail(ErrorCode::kInvalidState, "The sandbox has no main command"));
       if (!main_->waiting())
@@ -107,6 +113,7 @@ Result<std::string> Sandbox::info() const {
   if (machine_) {
     constexpr std::size_t kTail = 16 * 1024;
     info.hypervisor_pid = machine_->pid();
+    info.network_pid = network_ ? network_->pid() : 0;
     info.console_tail = console_tail();
     if (info.console_tail.size() > kTail) info.console_tail.erase(0, info.console_tail.size() - kTail);
   }

@@ -77,16 +77,19 @@ Result<std::string> Sandbox::pause() {
   }
   pass_failpoint("shim.pause.saved");
   SandboxRecord paused = record_;
+  if (saved) note_network(*saved);
   Status written;
   // Its command ended or its owner went meanwhile: there is nothing to come back to.
   if (saved && end_plan_) written = fail(ErrorCode::kInvalidState, "The sandbox is ending");
   if (saved && written) {
+    paused.network.used_bytes = record_.network.used_bytes;
     paused.state = SandboxState::kPaused;
     paused.saved = *saved;
     paused.paused_ns = now_realtime_ns();
     written = write_record(host_.dir, paused);
   }
   if (!saved || !written) {
+    if (saved) ::unlinkat(host_.dir, saved->flows_file.c_str(), 0);
     if (saved && !saver->go_on(/*keep_files=*/false, {}))
       saved = fail(ErrorCode::kGuest, "The guest did not go on");
     hub_.pause_reading(false);
@@ -108,6 +111,7 @@ void Sandbox::after_pause(Saver& saver) {
       Error{ErrorCode::kInvalidState, "The sandbox was paused", "Resume it with `drupe resume`.", 0});
   hub_.drain(kAnswerTaken);
   machine_->kill();
+  network_.reset();  // Its ports are free for whoever resumes.
   // Whoever resumes it need wait neither for the process's end, which takes as long as its memory is large,
   // nor until the files are durable; being durable is noted only if nobody has.
   if (host_.lock >= 0) ::flock(host_.lock, LOCK_UN);
@@ -115,6 +119,7 @@ void Sandbox::after_pause(Saver& saver) {
   // Nodes that a fork has frozen may be on their way to the disk as well; the image is durable already.
   std::vector<std::string> others(record_.disk_chain.begin() + 1, record_.disk_chain.end());
   others.emplace_back(kRecordFile);
+  others.push_back(record_.saved->flows_file);
   if (auto durable = saver.make_durable(others); !durable) {
     log(LogLevel::kInfo, "The saved memory is not durable: " + durable.error().message);
   } else if (host_.lock < 0 || ::flock(host_.lock, LOCK_EX | LOCK_NB) == 0) {
@@ -140,7 +145,9 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
   Saver saver(loop_, *machine_, *link_, host_.dir, next_names());
   Replacement next(loop_, hypervisor_, host_.dir);
   saver.begin_sync();
-  DRUPE_TRY(next.prepare(record_, "disk-" + std::to_string(record_.next_file++) + ".qcow2", deadline));
+  UniqueFd net_end(::fcntl(net_end_.get(), F_DUPFD_CLOEXEC, 0));
+  DRUPE_TRY(next.prepare(record_, "disk-" + std::to_string(record_.next_file++) + ".qcow2",
+                         std::move(net_end), deadline));
   DRUPE_TRY(saver.end_sync(deadline));
   hub_.pause_reading(true);
   SnapshotReply reply;
@@ -148,6 +155,7 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
   if (auto saved = saver.save(SaveForm::kDelta, deadline)) {
     pass_failpoint("shim.snapshot.saved");
     reply.saved = std::move(*saved);
+    note_network(reply.saved);
     reply.disk_chain = record_.disk_chain;
     done = go_on_in(next, reply.saved, saver, deadline);
   } else {
@@ -157,7 +165,10 @@ Result<std::string> Sandbox::snapshot(ByteView body) {
   reply.stopped_ms = saver.stopped_ms();
   if (saver.unusable())
     request_end({EndCause::kVmLost, "A save failed and the guest did not go on", EndHow::kKill, 0, 0});
-  if (!done) return std::unexpected(std::move(done).error());
+  if (!done) {
+    ::unlinkat(host_.dir, reply.saved.flows_file.c_str(), 0);
+    return std::unexpected(std::move(done).error());
+  }
   flatten_if_long();
   return reply.encode();
 }

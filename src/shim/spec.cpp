@@ -6,9 +6,22 @@
 namespace drupe {
 namespace {
 
-constexpr std::uint32_t kSpecVersion = 1;
+constexpr std::uint32_t kSpecVersion = 2;
 
 }  // namespace
+
+void NetSpec::append_to(ByteWriter& writer) const {
+  writer.texts(resolvers).texts(search).flag(ipv6).text(policy);
+}
+
+NetSpec NetSpec::read(ByteReader& reader) {
+  NetSpec spec;
+  spec.resolvers = reader.texts();
+  spec.search = reader.texts();
+  spec.ipv6 = reader.flag();
+  spec.policy = reader.text();
+  return spec;
+}
 
 std::string ShimSpec::encode() const {
   ByteWriter writer;
@@ -16,6 +29,8 @@ std::string ShimSpec::encode() const {
   writer.number(static_cast<std::int32_t>(owner_pid)).number(start_deadline_ms).number(restore_retries);
   writer.number(static_cast<std::uint8_t>(accelerator)).number(tsc_khz);
   writer.text(qemu_path).text(preload_path).text(record_dir_path).texts(exercise);
+  writer.text(net_path);
+  net.append_to(writer);
   return writer.take();
 }
 
@@ -35,6 +50,8 @@ Result<ShimSpec> ShimSpec::decode(std::string_view bytes) {
   spec.preload_path = reader.text();
   spec.record_dir_path = reader.text();
   spec.exercise = reader.texts();
+  spec.net_path = reader.text();
+  spec.net = NetSpec::read(reader);
   if (!reader.done() || spec.version != kSpecVersion ||
       mode > static_cast<std::uint8_t>(LaunchMode::kMakeBase) ||
       accelerator > static_cast<std::uint8_t>(Accelerator::kTcg))

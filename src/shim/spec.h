@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "hypervisor/hypervisor.h"
 
@@ -43,10 +44,21 @@ enum class LaunchMode : std::uint8_t {
   kMakeBase,
 };
 
+/// What the sandbox's network process is told beside the record: what the host is like now.
+struct NetSpec {
+  std::vector<std::string> resolvers;  ///< The host's, numeric, optionally with a port.
+  std::vector<std::string> search;     ///< Search domains of the host.
+  bool ipv6 = false;                   ///< The host reaches global IPv6 addresses.
+  std::string policy;                  ///< Encoded; nothing here reads it.
+  void append_to(ByteWriter& writer) const;
+  static NetSpec read(ByteReader& reader);
+};
+
 struct ShimSpec {
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   LaunchMode mode = LaunchMode::kBoot;
-  bool start_main_on_attach = false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
+  bool start_main_on_attach =
+      false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
   bool owner_bound =
       false;  ///< Ends the sandbox when `owner_pid` ends or the first client's connection closes.
   int owner_pid = 0;
@@ -55,8 +67,10 @@ struct ShimSpec {
   Accelerator accelerator = Accelerator::kTcg;
   std::uint64_t tsc_khz = 0;
   std::string qemu_path;
-  std::string preload_path;           ///< libdrupe-ram.so
-  std::string record_dir_path;        ///< For messages only.
+  std::string preload_path;     ///< libdrupe-ram.so
+  std::string record_dir_path;  ///< For messages only.
+  std::string net_path;         ///< drupe-net; needed only for a sandbox with a network.
+  NetSpec net;
   std::vector<std::string> exercise;  ///< kMakeBase: shell lines to run (each by /bin/sh -c; failures
                                       ///< ignored) so that hot code is loaded.
   [[nodiscard]] std::string encode() const;

@@ -18,7 +18,7 @@ MAY_USE = {
     "image": {"base"},
     "hypervisor": {"base"},
     "shim": {"base", "protocol", "hypervisor"},
-    "engine": {"base", "protocol", "image", "hypervisor", "shim"},
+    "engine": {"base", "protocol", "net", "image", "hypervisor", "shim"},
     "cli": {"base", "protocol", "image", "hypervisor", "shim", "engine"},
 }
 

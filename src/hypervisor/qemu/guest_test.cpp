@@ -274,7 +274,7 @@ TEST_F(Guest, AStarterStartsMachinesThatAreOurChildren) {
   ASSERT_TRUE(machine);
   auto hypervisor = make_qemu_hypervisor(guest_->options());
   ASSERT_TRUE(hypervisor);
-  ASSERT_TRUE((*hypervisor)->keep_starter());
+  ASSERT_TRUE((*hypervisor)->keep_starter({}));
   std::vector<std::string> disk{"image.ext4", "base.qcow2", "starter-0"};
   for (int i = 1; i <= 2; ++i) {
     disk.push_back("starter-" + std::to_string(i));

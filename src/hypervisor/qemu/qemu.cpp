@@ -28,9 +28,14 @@ class QemuHypervisor final : public Hypervisor {
     return start(loop, std::move(spec), LaunchStage::kPrepare, deadline);
   }
 
-  Status keep_starter() override {
-    DRUPE_ASSIGN(starter_, Starter::create(options_));
+  Status keep_starter(const HelperProgram& helper) override {
+    DRUPE_ASSIGN(starter_, Starter::create(options_, helper));
     return {};
+  }
+
+  Result<StartedHelper> start_helper(EventLoop& loop, UniqueFd log, UniqueFd fd, Deadline deadline) override {
+    if (!starter_) return fail(ErrorCode::kInvalidState, "There is no process that could start a helper");
+    return starter_->start_helper(loop, std::move(log), std::move(fd), deadline);
   }
 
  private:

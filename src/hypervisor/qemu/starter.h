@@ -2,8 +2,9 @@
 // that confining a hypervisor takes (namespaces, a uid of its own), and nothing else happens in it. What it
 // starts are the shim's children and end with the shim; so does the starter.
 //
-// It knows program, library and accelerator from the beginning, so a shim that is taken over can make it
-// start nothing but the same confined hypervisor, with descriptors that the shim has anyway.
+// It knows program, library and accelerator from the beginning, and the one helper program that it starts as
+// well, so a shim that is taken over can make it start nothing but the same confined programs, with
+// descriptors that the shim has anyway.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,7 @@ namespace drupe {
 class Starter {
  public:
   /// Only for single-threaded callers.
-  static Result<std::unique_ptr<Starter>> create(const QemuOptions& options);
+  static Result<std::unique_ptr<Starter>> create(const QemuOptions& options, const HelperProgram& helper);
   /// Ends the process.
   ~Starter();
   Starter(const Starter&) = delete;
@@ -28,9 +29,12 @@ class Starter {
 
   /// Prepares a machine (LaunchStage::kPrepare). The loop runs nested.
   Result<QemuParts> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline);
+  /// Hypervisor::start_helper().
+  Result<StartedHelper> start_helper(EventLoop& loop, UniqueFd log, UniqueFd fd, Deadline deadline);
 
  private:
   Starter(ChildProcess child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
+  Result<QemuParts> ask(EventLoop& loop, const FdMessage& request, Deadline deadline);
   /// Nothing: the deadline passed.
   Result<std::optional<StartAnswer>> next_answer(EventLoop& loop, Deadline deadline);
   ChildProcess child_;

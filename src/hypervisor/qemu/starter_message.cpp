@@ -14,6 +14,9 @@ constexpr std::array kChannels{&QemuParts::qmp,       &QemuParts::control,  &Qem
                                &QemuParts::smaps,     &QemuParts::stat,     &QemuParts::state_in,
                                &QemuParts::state_out};
 
+// Shorter than any machine's request.
+constexpr std::string_view kHelper = "helper";
+
 // Descriptors travel in the order in which their presence is told.
 void put_fd(FdMessage& message, ByteWriter& writer, UniqueFd fd) {
   writer.flag(fd.valid());
@@ -45,6 +48,17 @@ std::unexpected<Error> malformed() {
 }
 
 }  // namespace
+
+FdMessage helper_request(UniqueFd log, UniqueFd fd) {
+  FdMessage message{std::string(kHelper), {}};
+  message.fds.push_back(std::move(log));
+  message.fds.push_back(std::move(fd));
+  return message;
+}
+
+bool is_helper_request(const FdMessage& message) {
+  return message.bytes == kHelper;
+}
 
 FdMessage encode_start(LaunchSpec spec) {
   FdMessage message;

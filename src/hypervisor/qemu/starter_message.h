@@ -18,6 +18,11 @@ inline constexpr std::size_t kMaxStarterMessage = 64 * 1024;
 FdMessage encode_start(LaunchSpec spec);
 Result<LaunchSpec> decode_start(FdMessage message);
 
+/// The helper program, with its log and its own descriptor.
+FdMessage helper_request(UniqueFd log, UniqueFd fd);
+[[nodiscard]] bool is_helper_request(const FdMessage& message);
+
+/// Of a helper, only its process, its confinement and the socket `control` are told.
 struct StartAnswer {
   Result<QemuParts> parts = QemuParts();
   /// Children of the shim that never became a hypervisor.

@@ -37,6 +37,13 @@ TEST(StarterMessage, AMachineArrivesAsItWasSent) {
   EXPECT_TRUE(spec->disk[1].fd.valid());
 }
 
+TEST(StarterMessage, AHelperIsToldFromAMachine) {
+  const FdMessage helper = helper_request(some_fd(), some_fd());
+  EXPECT_TRUE(is_helper_request(helper));
+  EXPECT_EQ(helper.fds.size(), 2U);
+  EXPECT_FALSE(is_helper_request(encode_start(some_spec())));
+}
+
 TEST(StarterMessage, WhatIsMalformedIsRefused) {
   const std::string good = encode_start(some_spec()).bytes;
   for (std::size_t size = 0; size < good.size(); ++size) {

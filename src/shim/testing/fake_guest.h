@@ -64,7 +64,7 @@ struct FakeWorld {
   int launches = 0;
   int silent_launches = 0;         ///< So many first launches bring an agent that never answers.
   std::vector<std::string> calls;  ///< "stop", "save", "prepare", "restore", "cont", "kill", "flatten",
-                                   ///< "drop", "grow".
+                                   ///< "drop", "grow", "link up", "link down".
   std::string fail_call;           ///< This call fails.
   std::function<void()> on_restore;
   bool silent_restore = false;  ///< The agent does not answer in a machine that was prepared.
@@ -90,7 +90,7 @@ class FakeMachine final : public Machine {
   void flatten_disk(std::function<void(Status)> done) override;
   Status drop_flattened(Deadline deadline) override;
   Status grow_disk(std::uint64_t, Deadline) override { return call("grow"); }
-  Status set_link(bool, Deadline) override { return {}; }
+  Status set_link(bool up, Deadline) override { return call(up ? "link up" : "link down"); }
   void kill() override;
 
   /// The process ends: ports close, then the end is told.

@@ -65,6 +65,7 @@ class SandboxFixture : public ::testing::Test {
     DRUPE_TRY(write_record(dir_.get(), record_));
     SandboxHost host;
     host.dir = dir_.get();
+    host.start_network = start_network_;
     host.remove_directory = [this] { ++directory_removals_; };
     sandbox_ = std::make_unique<Sandbox>(*loop_, hypervisor_, std::move(host), spec_, record_);
     return sandbox_->start();
@@ -165,6 +166,7 @@ class SandboxFixture : public ::testing::Test {
   SandboxRecord record_;
   ShimSpec spec_;
   int directory_removals_ = 0;
+  Network::Start start_network_;
   std::unique_ptr<Sandbox> sandbox_;
   std::unique_ptr<ShimClient> client_;
 };

@@ -1,4 +1,4 @@
-#include "net/control/messages.h"
+#include "protocol/net_control.h"
 
 namespace drupe::net {
 namespace {

@@ -1,0 +1,87 @@
+// A sandbox's network process: started confined, configured, asked, started again when it has ended.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/event_loop.h"
+#include "hypervisor/hypervisor.h"
+#include "protocol/net_control.h"
+
+namespace drupe {
+
+/// Owns the process, its control socket and one end of the guest's network card, so that a process may end
+/// and another one take its place. Used by the loop's thread; destroying it kills and reaps the process.
+class Network {
+ public:
+  /// Starts the program; see Hypervisor::start_helper().
+  using Start = std::function<Result<StartedHelper>(UniqueFd log, UniqueFd frames, Deadline deadline)>;
+  using Reply = std::function<void(Result<std::string>)>;
+
+  /// `frames`: the host's end of the card's socket.
+  Network(EventLoop& loop, Start start, UniqueFd frames, net::NetConfig config);
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  /// Starts the process and sends it its configuration. The loop may run nested.
+  Status begin(Deadline deadline);
+  /// Waits until the policy is in force: the guest's link may come up then.
+  Status await_ready(Deadline deadline);
+  /// Called once, from the loop, when a process has ended that had been begun.
+  void on_end(std::function<void(const std::string& reason)> callback) { on_end_ = std::move(callback); }
+  [[nodiscard]] bool running() const { return child_.pid > 0; }
+  [[nodiscard]] int pid() const { return running() ? child_.pid : 0; }
+  /// What of the process's confinement this host did not allow.
+  [[nodiscard]] const std::vector<std::string>& confinement_missing() const { return missing_; }
+
+  /// What the next process is begun with.
+  net::NetConfig& config() { return config_; }
+  /// `body` and the answer are not looked at.
+  void request(net::NetRequest kind, std::string_view body, Reply done);
+  /// The loop runs nested.
+  Result<std::string> call(net::NetRequest kind, std::string_view body, Deadline deadline);
+
+ private:
+  Status accept(const Result<std::string>& answer);
+  void on_control(std::uint32_t events);
+  void receive();
+  void flush();
+  /// The process is of no more use.
+  void lose(const std::string& reason);
+  void end_process();
+
+  EventLoop& loop_;
+  Start start_;
+  UniqueFd frames_;
+  net::NetConfig config_;
+  ChildProcess child_;
+  UniqueFd control_;
+  std::vector<std::string> missing_;
+  std::string in_, out_;
+  std::uint32_t next_request_ = 1;
+  std::map<std::uint32_t, Reply> requests_;
+  std::optional<Status> ready_;
+  std::function<void(const std::string&)> on_end_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+/// What every guest's network looks like from inside. The addresses mean nothing outside of it: a forked
+/// guest keeps those that its programs know. Of a range for benchmarks (RFC 2544), which no network that a
+/// guest could want to reach uses; the other of a range for local use (RFC 4193).
+namespace inner {
+inline constexpr std::uint32_t kMtu = 1500;
+inline constexpr const char* kGuestV4 = "198.19.254.2";
+inline constexpr const char* kGatewayV4 = "198.19.254.1";
+inline constexpr std::uint8_t kPrefixV4 = 30;
+inline constexpr const char* kGuestV6 = "fd64:7275:7065::2";
+inline constexpr const char* kGatewayV6 = "fd64:7275:7065::1";
+inline constexpr std::uint8_t kPrefixV6 = 64;
+}  // namespace inner
+
+}  // namespace drupe

@@ -1,0 +1,172 @@
+// The sandbox's network: its process, its policy, and what a save keeps of it.
+#include <algorithm>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "shim/network_link.h"
+#include "shim/sandbox.h"
+
+namespace drupe {
+namespace {
+
+constexpr std::size_t kMaxNetSet = 32U << 20;
+constexpr std::size_t kMaxFlows = 8U << 20;
+constexpr std::chrono::seconds kSetDeadline{20};
+/// The guest's work stands still meanwhile.
+constexpr std::chrono::seconds kNoteDeadline{1};
+constexpr std::chrono::minutes kRestartWindow{1};
+constexpr std::size_t kMostRestarts = 5;
+/// What a reply's head takes of a frame.
+constexpr std::size_t kReplyHead = 64;
+
+std::string flows_name(const SavedState& saved) {
+  return "flows-" + saved.delta_file.substr(saved.delta_file.find('-') + 1);
+}
+
+Error no_network() {
+  return Error{ErrorCode::kInvalidState, "The sandbox has no network",
+               "drupe net set --net open or --allow RULE gives it one.", 0};
+}
+
+}  // namespace
+
+std::unique_ptr<Network> Sandbox::make_network(const SandboxRecord& record, const NetSpec& spec,
+                                               UniqueFd frames) {
+  std::string flows;
+  // A guest that boots has no connections.
+  if (record.saved && !record.saved->flows_file.empty() && spec_.mode != LaunchMode::kBoot) {
+    if (auto read = read_file(host_.dir, record.saved->flows_file, kMaxFlows))
+      flows = std::move(*read);
+    else
+      log(LogLevel::kWarning, "Connections of before are not reset: " + read.error().message);
+  }
+  const auto start = [this](UniqueFd log, UniqueFd end, Deadline deadline) -> Result<StartedHelper> {
+    if (!host_.start_network) return fail(ErrorCode::kUnsupported, "This sandbox can have no network");
+    return host_.start_network(std::move(log), std::move(end), deadline);
+  };
+  return std::make_unique<Network>(loop_, start, std::move(frames),
+                                   net_config(record, spec, std::move(flows)));
+}
+
+void Sandbox::adopt_network(std::unique_ptr<Network> network) {
+  network_ = std::move(network);
+  if (!network_) return;
+  add_missing(record_, network_->confinement_missing());
+  network_->on_end([this](const std::string& reason) {
+    log(LogLevel::kWarning, "The network process has ended (" + reason + "); it is started again");
+    run_operation([](const Result<std::string>&) {}, [this] { return restart_network(); });
+  });
+}
+
+Result<std::string> Sandbox::restart_network() {
+  if (!network_ || network_->running()) return std::string();
+  const auto now = Clock::now();
+  std::erase_if(network_restarts_, [now](auto at) { return now - at > kRestartWindow; });
+  const Deadline deadline = now + kSetDeadline;
+  Status up = fail(ErrorCode::kHost, "It has ended too often");
+  if (network_restarts_.size() < kMostRestarts) {
+    network_restarts_.push_back(now);
+    network_->config().used_bytes = record_.network.used_bytes;
+    up = network_->begin(deadline);
+    if (up) up = network_->await_ready(deadline);
+  }
+  if (up) return std::string();
+  log(LogLevel::kError, "The sandbox has lost its network: " + up.error().message);
+  DRUPE_TRY(machine_->set_link(false, deadline));
+  return std::unexpected(std::move(up).error());
+}
+
+void Sandbox::note_usage(Deadline deadline) {
+  if (!network_ || !network_->running()) return;
+  const auto bytes = network_->call(net::NetRequest::kCounters, {}, deadline);
+  if (!bytes) return;
+  const auto counters = net::NetCounters::decode(as_bytes(*bytes));
+  if (counters)
+    record_.network.used_bytes = network_->config().used_bytes + counters->bytes_in + counters->bytes_out;
+}
+
+void Sandbox::note_network(SavedState& saved) {
+  if (!network_) return;
+  saved.link_up = true;
+  const Deadline deadline = Clock::now() + kNoteDeadline;
+  note_usage(deadline);
+  auto flows = network_->call(net::NetRequest::kFlows, {}, deadline);
+  Status written;
+  if (!flows)
+    written = std::unexpected(std::move(flows).error());
+  else if (flows->size() > kMaxFlows)
+    written = fail(ErrorCode::kLimit, "There are too many");
+  else
+    written = replace_file(host_.dir, flows_name(saved), *flows, Sync::kNo);
+  if (written)
+    saved.flows_file = flows_name(saved);
+  else
+    log(LogLevel::kWarning, "Connections will not be reset after this save: " + written.error().message);
+}
+
+void Sandbox::on_net_request(net::NetRequest kind, ByteView body, const ReplyFn& reply) {
+  if (!network_) return reply(std::unexpected(no_network()));
+  network_->request(kind, as_text(body), [reply](Result<std::string> answer) {
+    if (answer && answer->size() > kMaxPayload - kReplyHead)
+      answer = fail(ErrorCode::kLimit, "The network process's answer is longer than a frame",
+                    "Ask for fewer entries.");
+    reply(std::move(answer));
+  });
+}
+
+Result<std::string> Sandbox::set_policy(ByteView body) {
+  ByteReader reader(body);
+  const std::string name = reader.text();
+  if (!reader.done() || !name.starts_with(kNetSetFile) || name.find('/') != std::string::npos)
+    return fail(ErrorCode::kInvalidArgument, "The request does not name a file of the sandbox");
+  auto bytes = read_file(host_.dir, name, kMaxNetSet);
+  ::unlinkat(host_.dir, name.c_str(), 0);
+  if (!bytes) return std::unexpected(std::move(bytes).error());
+  DRUPE_ASSIGN(NetSetRequest request, NetSetRequest::decode(as_bytes(*bytes)));
+  SandboxRecord updated = record_;
+  request.network.used_bytes = record_.network.used_bytes;
+  updated.network = std::move(request.network);
+  spec_.net = std::move(request.spec);
+  DRUPE_TRY(apply_network(updated, Clock::now() + kSetDeadline));
+  if (removes_itself_now()) return fail(ErrorCode::kInvalidState, "The sandbox is ending");
+  updated.confinement = record_.confinement;
+  updated.confinement_missing = record_.confinement_missing;
+  DRUPE_TRY(write_record(host_.dir, updated));
+  record_ = std::move(updated);
+  return std::string();
+}
+
+// When this returns, nothing passes that the new policy refuses.
+Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
+  if (updated.network.mode == NetworkMode::kNone) {
+    if (!network_) return {};
+    network_.reset();
+    return lower_link(*machine_, *link_, deadline);
+  }
+  if (network_ && network_->running()) {
+    if (updated.network.publications != record_.network.publications)
+      return fail(ErrorCode::kUnsupported, "Published ports cannot change while the sandbox runs",
+                  "Stop or pause it first.");
+    net::SetPolicy request;
+    request.policy = spec_.net.policy;
+    request.quota_bytes = updated.network.quota_bytes;
+    DRUPE_TRY(network_->call(net::NetRequest::kSetPolicy, request.encode(), deadline));
+    // For the process that may take its place.
+    network_->config().policy = request.policy;
+    network_->config().quota_bytes = request.quota_bytes;
+    return {};
+  }
+  UniqueFd frames(::fcntl(net_peer_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!frames.valid()) return fail_sys("Copying a descriptor failed", errno);
+  auto network = make_network(updated, spec_.net, std::move(frames));
+  DRUPE_TRY(network->begin(deadline));
+  DRUPE_TRY(raise_link(*machine_, *link_, *network, updated, /*names=*/true, deadline));
+  adopt_network(std::move(network));
+  return {};
+}
+
+}  // namespace drupe
