@@ -5,7 +5,6 @@
 #include <memory>
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -14,6 +13,7 @@
 #include <sys/wait.h>
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 #include "base/confine.h"
 #include "base/unique_fd.h"
@@ -52,8 +52,8 @@ bool can_make_executable() {
 bool can_connect(int type) {
   const UniqueFd fd(::socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const sockaddr_in to = nowhere();
-  return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 || errno == EINPROGRESS ||
-         errno == ECONNREFUSED;
+  return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ||
+         errno == EINPROGRESS || errno == ECONNREFUSED;
 }
 
 bool can_bind() {
@@ -133,8 +133,9 @@ TEST(ConfineNetwork, CarriesBytesAndNothingElse) {
   ASSERT_TRUE(WIFEXITED(status)) << status;
   const int number = WEXITSTATUS(status);
   const auto all = steps(-1);
-  EXPECT_EQ(number, 0) << (number <= static_cast<int>(all.size()) ? all[static_cast<std::size_t>(number) - 1].what
-                                                                  : "confine_self()");
+  EXPECT_EQ(number, 0) << (number <= static_cast<int>(all.size())
+                               ? all[static_cast<std::size_t>(number) - 1].what
+                               : "confine_self()");
 }
 
 }  // namespace

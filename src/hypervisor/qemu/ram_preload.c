@@ -73,8 +73,8 @@ static void die(const char* what) {
 }
 
 __attribute__((constructor)) static void configure(void) {
-  // qemu asks for huge pages for its translated code. Each is cleared whole at its first byte, which a restore
-  // waits for, and stays whole in a sandbox that uses a little of it.
+  // qemu asks for huge pages for its translated code. Each is cleared whole at its first byte, which a
+  // restore waits for, and stays whole in a sandbox that uses a little of it.
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   const char* text = getenv("DRUPE_PRELOAD");
   while (text && *text) {
