@@ -18,7 +18,7 @@ for word in "$@"; do
   previous=$word
 done
 [ -f "$build/build.ninja" ] || cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >/dev/null
-ninja -C "$build" -j"$(nproc)" drupe drupe-shim drupe_ram drupe_agent drupe-bench >/dev/null
+ninja -C "$build" -j"$(nproc)" drupe drupe-shim drupe_ram drupe_agent drupe-net drupe-bench >/dev/null
 if [ -z "${DRUPE_GUEST_DIR:-}" ] && [ ! -f "$build/guest/initramfs.cpio" ]; then
   "$root/scripts/guest.sh" "$build/bin/drupe-init" "$build/guest"
 fi
