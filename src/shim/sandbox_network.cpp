@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kMaxNetSet = 32U << 20;
 constexpr std::size_t kMaxFlows = 8U << 20;
 constexpr std::chrono::seconds kSetDeadline{20};
+constexpr std::chrono::seconds kLinkDeadline{5};
 /// The guest's work stands still meanwhile.
 constexpr std::chrono::seconds kNoteDeadline{1};
 constexpr std::chrono::minutes kRestartWindow{1};
@@ -56,10 +57,15 @@ void Sandbox::adopt_network(std::unique_ptr<Network> network) {
   network_ = std::move(network);
   if (!network_) return;
   add_missing(record_, network_->confinement_missing());
-  network_->on_end([this](const std::string& reason) {
-    log(LogLevel::kWarning, "The network process has ended (" + reason + "); it is started again");
+  // As an operation, and so never from within a call of the network's own, which a restart may destroy.
+  const auto restart = [this] {
     run_operation([](const Result<std::string>&) {}, [this] { return restart_network(); });
+  };
+  network_->on_end([restart](const std::string& reason) {
+    log(LogLevel::kWarning, "The network process has ended (" + reason + "); it is started again");
+    restart();
   });
+  if (!network_->running()) restart();  // It ended while nobody listened.
 }
 
 Result<std::string> Sandbox::restart_network() {
@@ -76,7 +82,11 @@ Result<std::string> Sandbox::restart_network() {
   }
   if (up) return std::string();
   log(LogLevel::kError, "The sandbox has lost its network: " + up.error().message);
-  DRUPE_TRY(machine_->set_link(false, deadline));
+  // A process that could not be configured serves nobody, and without it the next policy begins with a new
+  // one.
+  network_.reset();
+  if (auto told = lower_link(*machine_, *link_, Clock::now() + kLinkDeadline); !told)
+    log(LogLevel::kWarning, "The guest was not told that its network is gone: " + told.error().message);
   return std::unexpected(std::move(up).error());
 }
 
@@ -127,14 +137,16 @@ Result<std::string> Sandbox::set_policy(ByteView body) {
   ::unlinkat(host_.dir, name.c_str(), 0);
   if (!bytes) return std::unexpected(std::move(bytes).error());
   DRUPE_ASSIGN(NetSetRequest request, NetSetRequest::decode(as_bytes(*bytes)));
-  SandboxRecord updated = record_;
+  SandboxRecord wanted = record_;
   request.network.used_bytes = record_.network.used_bytes;
-  updated.network = std::move(request.network);
+  wanted.network = std::move(request.network);
   spec_.net = std::move(request.spec);
-  DRUPE_TRY(apply_network(updated, Clock::now() + kSetDeadline));
+  DRUPE_TRY(apply_network(wanted, Clock::now() + kSetDeadline));
   if (removes_itself_now()) return fail(ErrorCode::kInvalidState, "The sandbox is ending");
-  updated.confinement = record_.confinement;
-  updated.confinement_missing = record_.confinement_missing;
+  // The record as it is now: its command may have started or ended meanwhile.
+  SandboxRecord updated = record_;
+  updated.network = std::move(wanted.network);
+  updated.network.used_bytes = record_.network.used_bytes;
   DRUPE_TRY(write_record(host_.dir, updated));
   record_ = std::move(updated);
   return std::string();
@@ -144,8 +156,13 @@ Result<std::string> Sandbox::set_policy(ByteView body) {
 Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
   if (updated.network.mode == NetworkMode::kNone) {
     if (!network_) return {};
+    note_usage(deadline);
     network_.reset();
-    return lower_link(*machine_, *link_, deadline);
+    DRUPE_TRY(machine_->set_link(false, deadline));
+    // The cable is out; a guest whose agent does not answer learns that from its time-outs.
+    if (auto told = lower_link(*machine_, *link_, deadline); !told)
+      log(LogLevel::kWarning, "The guest was not told that its network is gone: " + told.error().message);
+    return {};
   }
   if (network_ && network_->running()) {
     if (updated.network.publications != record_.network.publications)
@@ -164,7 +181,10 @@ Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
   if (!frames.valid()) return fail_sys("Copying a descriptor failed", errno);
   auto network = make_network(updated, spec_.net, std::move(frames));
   DRUPE_TRY(network->begin(deadline));
-  DRUPE_TRY(raise_link(*machine_, *link_, *network, updated, /*names=*/true, deadline));
+  if (auto up = raise_link(*machine_, *link_, *network, updated, /*names=*/true, deadline); !up) {
+    static_cast<void>(machine_->set_link(false, Clock::now() + kLinkDeadline));
+    return up;
+  }
   adopt_network(std::move(network));
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/confine.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr int kControlFd = 3, kLinkFd = 4;
 // 1,536 connections, 1,024 UDP flows, 1,024 queries, published ports, and room.
 constexpr std::uint32_t kMaxOpenFiles = 8192;
+constexpr rlim_t kMaxLogFile = 16U << 20;
 
 Result<std::vector<std::string>> lock_down() {
   Confinement confinement;
@@ -43,6 +45,10 @@ int main() {
   using namespace drupe;
   set_log_name("drupe-net");
   ::umask(077);
+  // The one file that it can write to is the log that it shares with its shim.
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit log_bytes{net::kMaxLogFile, net::kMaxLogFile};
+  ::setrlimit(RLIMIT_FSIZE, &log_bytes);
   ::signal(SIGPIPE, SIG_IGN);
   // It also ends when its control socket closes; this is for a parent that others hold that socket of.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

@@ -80,7 +80,7 @@ struct NetProcess::Running {
   Running(NetProcess& process, std::vector<Endpoint> servers, std::shared_ptr<const Policy> policy,
           dns::Proxy::Options options)
       : resolver(process.loop_, std::move(servers), policy, process.pins_, process.log_, std::move(options)),
-        publisher(process.loop_),
+        publisher(process.loop_, process.quota_),
         gate({process.loop_, process.pins_, process.log_, resolver, publisher, process.quota_},
              std::move(policy)) {}
   Resolver resolver;

@@ -99,6 +99,7 @@ void Publisher::on_listener(Port& port) {
 }
 
 void Publisher::connect(Port& port, UniqueFd socket, Deadline until) {
+  if (quota_.spent() || attempts_.size() >= kMaxOpen) return reset(std::move(socket));
   FlowKey key = towards_;
   key.guest_port = port.guest_port;
   // The error leaves the socket closed: too many connections, and its peer sees it end.

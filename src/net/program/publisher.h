@@ -8,6 +8,7 @@
 
 #include "base/event_loop.h"
 #include "net/control/messages.h"
+#include "net/program/quota.h"
 #include "net/world/host_tcp.h"
 
 namespace drupe::net {
@@ -20,7 +21,8 @@ namespace drupe::net {
 /// that wait at one port only one is tried at a time, until one is taken.
 class Publisher {
  public:
-  explicit Publisher(EventLoop& loop) : loop_(loop) {}
+  /// `quota`: once it is spent, connections are reset. It lives longer.
+  Publisher(EventLoop& loop, const Quota& quota) : loop_(loop), quota_(quota) {}
   ~Publisher();
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
@@ -37,6 +39,8 @@ class Publisher {
   static constexpr std::chrono::seconds kPatience{30};
   /// Of each port; more are reset at once.
   static constexpr std::size_t kMaxWaiting = 64;
+  /// Of all ports: whoever reaches them leaves the guest half of its connections for its own.
+  static constexpr std::size_t kMaxOpen = 768;
 
  private:
   struct Waiting {
@@ -60,6 +64,7 @@ class Publisher {
   void retry(Port& port);
 
   EventLoop& loop_;
+  const Quota& quota_;
   HostTcp* tcp_ = nullptr;
   FlowKey towards_;  // without ports
   std::vector<std::unique_ptr<Port>> ports_;

@@ -33,6 +33,8 @@ class TestGate final : public Gate, public UdpGate {
   std::vector<FlowReport> gone;
   std::vector<UniqueFd> refused;
   std::uint16_t udp_port = 0;
+  PacketAddress udp_address = kLoopback;
+  int udp_begun = 0, udp_gone = 0;
   UdpVerdict::Action udp_action = UdpVerdict::Action::kConnect;
   Stack* stack = nullptr;
 
@@ -45,10 +47,11 @@ class TestGate final : public Gate, public UdpGate {
     refused.push_back(std::move(socket));
   }
   UdpVerdict on_flow(FlowId, const FlowKey&, ByteView) override {
-    return {udp_action, Unreachable::kPort, kLoopback, udp_port};
+    ++udp_begun;
+    return {udp_action, Unreachable::kPort, udp_address, udp_port};
   }
   void on_local(FlowId flow, const FlowKey&, ByteView payload) override { stack->udp().send(flow, payload); }
-  void on_udp_gone(FlowId, std::uint64_t, std::uint64_t) override {}
+  void on_udp_gone(FlowId, std::uint64_t, std::uint64_t) override { ++udp_gone; }
 };
 
 // The guest: a stack with the addresses the other way round.
@@ -446,6 +449,18 @@ TEST_F(DriverTest, Datagrams) {
   const FlowId local = *guest->stack().udp().open({testing::kWorld4, testing::kGuest4, 53, 5001});
   ASSERT_TRUE(guest->stack().udp().send(local, as_bytes("echo")));
   ASSERT_TRUE(until([&] { return guest->received == "answerecho"; }));
+}
+
+// A gate keeps something for each flow that it lets begin: it must hear of the end of one that never was.
+TEST_F(DriverTest, AFlowThatCannotBeConnectedIsToldAsGone) {
+  gate->udp_address = PacketAddress::v4(255, 255, 255, 255);  // not without SO_BROADCAST
+  gate->udp_port = 9;
+  for (std::uint16_t from = 5100; from < 5103; ++from) {
+    const FlowId flow = *guest->stack().udp().open({testing::kWorld4, testing::kGuest4, 53, from});
+    ASSERT_TRUE(guest->stack().udp().send(flow, as_bytes("x")));
+  }
+  ASSERT_TRUE(until([&] { return gate->udp_begun == 3; }));
+  EXPECT_EQ(gate->udp_gone, 3);
 }
 
 TEST_F(DriverTest, ThousandConnections) {

@@ -77,6 +77,8 @@ bool HostUdp::begin(FlowId id, const FlowKey& key, ByteView first) {
     }
     if (started.error != 0) {
       stack_->unreachable(id, unreachable_for(started.error));
+      // The gate has taken note of a flow that never was.
+      gate_.on_udp_gone(id, 0, 0);
       return false;
     }
     socket = std::move(started.socket);
@@ -118,7 +120,12 @@ void HostUdp::on_socket(FlowId id) {
   buffer_.resize(kLargestDatagram);
   for (int i = 0; i < kDatagramsPerTurn; ++i) {
     Flow* flow = find(id);
-    if (flow == nullptr || paused_) return;
+    if (flow == nullptr) return;
+    if (paused_) {
+      // An error is told however little is asked for, until it is taken.
+      if (const int error = take_socket_error(flow->socket.get()); error != 0) failed(id, error);
+      return;
+    }
     const ssize_t size = ::recv(flow->socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (size < 0) {
       if (errno != EAGAIN && errno != EINTR) failed(id, errno);
