@@ -1,5 +1,6 @@
 #include "hypervisor/qemu/machine.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -18,6 +19,7 @@
 namespace drupe {
 namespace {
 
+constexpr std::chrono::seconds kLastWords{2};
 constexpr std::size_t kMaxDeviceState = 32U << 20;
 constexpr std::uint64_t kStateFdset = 1000;
 constexpr std::size_t kTailInErrors = 2048;
@@ -166,8 +168,14 @@ Result<ssize_t> QemuMachine::receive_report(void* into, std::size_t size, Deadli
 
 Status QemuMachine::receive_ram_address(Deadline deadline) {
   // The go-ahead: from now on the process may make itself undumpable, what is needed of /proc is open.
-  if (::send(parts_.report.get(), "g", 1, MSG_NOSIGNAL) != 1)
-    return fail_errno(ErrorCode::kVmLost, "The hypervisor ended at once", errno);
+  if (::send(parts_.report.get(), "g", 1, MSG_NOSIGNAL) != 1) {
+    const int err = errno;
+    // Its end of the socket is closed, so the process ends, and its last words come with that.
+    DRUPE_ASSIGN(const bool ended,
+                 loop_.run_until([this] { return ended_; }, std::min(deadline, Clock::now() + kLastWords)));
+    if (ended) return fail(ErrorCode::kVmLost, end_.reason);
+    return fail_errno(ErrorCode::kVmLost, "The hypervisor ended at once", err);
+  }
   RamReport report{};
   DRUPE_ASSIGN(const ssize_t got, receive_report(&report, sizeof report, deadline));
   // The length is ours; the address only ever selects a part of that process itself.
