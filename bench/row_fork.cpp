@@ -53,7 +53,8 @@ Status measure(Bench& bench, std::uint32_t count, double limit_ms, std::uint32_t
   lines.answered.what = into + ": saved -> all children answered";
   lines.whole.what = into + ": call -> all children answered";
   lines.stopped.target = Target{0, kStoppedMs};
-  lines.answered.target = Target{0, limit_ms};
+  // The target says "all children answered" and not from when: both readings are judged.
+  lines.answered.target = lines.whole.target = Target{0, limit_ms};
   double own_mib = 0;
   for (std::uint32_t i = 0; i < rounds; ++i) {
     // A parent of its own each time: what is saved is what the row says, not what the round before left.

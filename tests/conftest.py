@@ -145,9 +145,8 @@ def box(drupe):
     drupe("rm", "-f", name, code=None)
 
 
-@pytest.fixture
-def new_box(drupe):
-    """Makes sandboxes that go with the test: new_box(*flags, command=(...))."""
+def box_maker(drupe):
+    """Of fixtures: a function that makes sandboxes, which are removed after the test."""
     names = []
 
     def make(*flags, command=("sleep", "infinity"), image=IMAGE):
@@ -160,6 +159,12 @@ def new_box(drupe):
     yield make
     for name in names:
         drupe("rm", "-f", name, code=None)
+
+
+@pytest.fixture
+def new_box(drupe):
+    """Makes sandboxes that go with the test: new_box(*flags, command=(...))."""
+    yield from box_maker(drupe)
 
 
 def eventually(condition, seconds=20, what="the condition"):

@@ -26,15 +26,9 @@ def test_fork_bomb(new_box, witness):
     bomb = new_box()
     result = bomb.sh("f() { f | f & }; f; sleep 3; echo over", flags=("--timeout", "20"), code=None, timeout=120)
     assert result.code in (0, 1, 2, 124, 125, 137, 254), result
-    # It goes on, or it ends with a reason; both are documented. While thousands of processes are still ending, their
-    # memory is not free, and a command that starts may be killed for want of it: then its status says so.
-
-    def goes_on():
-        alive = bomb.exec("echo", "alive", code=None, timeout=120)
-        assert (alive.code, alive.out) == (0, b"alive\n") or alive.code in (125, 126, 137), alive
-        return alive.code == 0 or bomb.state == "exited"
-
-    eventually(goes_on, 60, "a command after the fork bomb")
+    # It goes on, or it ends with a reason; both are documented.
+    alive = bomb.exec("echo", "alive", code=None, timeout=120)
+    assert alive.out == b"alive\n" or bomb.state == "exited", alive
 
 
 def test_memory_bomb(new_box, witness):

@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from conftest import BINARY, IMAGE, Box, eventually
+from conftest import BINARY, IMAGE, Box, Drupe, box_maker, eventually
 
 pytestmark = pytest.mark.skipif(not BINARY.parent.joinpath("drupe-net").exists(), reason="build/bin/drupe-net is not built")
 
@@ -111,25 +111,12 @@ def names(web):
 @pytest.fixture(scope="module")
 def net_drupe(drupe, names):
     """Knows the test's resolver."""
-    from conftest import Drupe
-
     return Drupe(drupe.home)
 
 
 @pytest.fixture
 def net_box(net_drupe):
-    made = []
-
-    def make(*flags, command=("sleep", "infinity")):
-        name = f"net-{os.urandom(4).hex()}"
-        made.append(name)
-        net_drupe("run", "-d", "--name", name, *flags, IMAGE, *command)
-        return Box(net_drupe, name)
-
-    make.made = made
-    yield make
-    for name in made:
-        net_drupe("rm", "-f", name, code=None)
+    yield from box_maker(net_drupe)
 
 
 def connect(box, host, port, name=None):
@@ -279,7 +266,7 @@ def test_a_fork_resets_the_childs_connections_only(net_box, web):
     one.exec("python3", "-c", HOLD, web.address, str(web.port), flags=("-d",))
     eventually(lambda: one.sh("cat /tmp/held 2>/dev/null; true").text == "held", 60)
     child_name = json.loads(one.drupe("fork", "--json", one.name, timeout=120).out)[0]["name"]
-    net_box.made.append(child_name)
+    net_box.names.append(child_name)
     child = Box(one.drupe, child_name)
     eventually(lambda: child.sh("cat /tmp/state 2>/dev/null; true").text == "reset", what="the reset in the child")
     assert one.sh("cat /tmp/state 2>/dev/null; true").text == ""

@@ -23,6 +23,7 @@ constexpr std::size_t kMaxStatus = 128 * 1024;
 constexpr std::size_t kTerminalDrain = 256 * 1024;
 constexpr std::uint64_t kLongestTimeoutMs = 10ULL * 365 * 86400 * 1000;
 constexpr std::chrono::seconds kNudge{1};
+constexpr std::chrono::seconds kTreeWait{30};
 constexpr char kEndOfTransmission = 4;
 
 }  // namespace
@@ -48,6 +49,8 @@ void Job::adopt(Process process) {
 Job::~Job() {
   if (timer_ != 0) host_.loop().cancel(timer_);
   if (end_timer_ != 0) host_.loop().cancel(end_timer_);
+  if (tree_timer_ != 0) host_.loop().unwatch(process_.cgroup->events.get());
+  if (tree_timer_ != 0) host_.loop().cancel(tree_timer_);
   if (nudge_timer_ != 0) host_.loop().cancel(nudge_timer_);
   for (auto& output : outputs_) host_.loop().unwatch(output.fd.get());
   host_.loop().unwatch(input_.fd.get());
@@ -140,7 +143,10 @@ void Job::reset_by_host() {
 void Job::signal(int number, bool tree) {
   // Whatever it does to a child that has not begun is this command's end.
   if (process_.again) order_taken();
-  if (tree && number == SIGKILL && process_.cgroup) return process_.cgroup->kill();
+  if (tree && number == SIGKILL && process_.cgroup) {
+    tree_killed_ = true;
+    return process_.cgroup->kill();
+  }
   if (tree && process_.cgroup) {
     const std::string pids = slurp(process_.cgroup->dir.get(), "cgroup.procs");
     std::string_view rest = pids;
@@ -252,8 +258,7 @@ void Job::process_ended() {
     facts_.exit_code = ended.exit_code;
     facts_.signal = ended.signal;
     facts_.timed_out = timed_out_;
-    facts_.oom_killed = process_.cgroup->oom_killed();
-    host_.release(std::move(process_.cgroup));
+    await_tree();
   } else if (ended.exit_code != 0) {
     facts_.exit_code = -1;
     facts_.signal = ended.signal;
@@ -266,6 +271,34 @@ void Job::process_ended() {
   pump();
 }
 
+/// A command that was killed with its tree has ended when the tree has: thousands of processes (a fork bomb)
+/// take seconds to end, and until then the next command finds neither memory nor processes for itself. The
+/// wait is bounded, for a process may hang in a file system of the user's.
+void Job::await_tree() {
+  const int events = process_.cgroup->events.get();
+  if (!tree_killed_ || !process_.cgroup->populated()) return leave_cgroup();
+  const auto watched = host_.loop().watch(events, EPOLLPRI, [this](std::uint32_t) {
+    if (!process_.cgroup->populated()) tree_ended();
+  });
+  if (!watched) return leave_cgroup();
+  tree_timer_ = host_.loop().after(kTreeWait, [this] {
+    tree_timer_ = 0;
+    tree_ended();
+  });
+}
+
+void Job::tree_ended() {
+  leave_cgroup();
+  pump();
+}
+
+void Job::leave_cgroup() {
+  host_.loop().unwatch(process_.cgroup->events.get());
+  if (tree_timer_ != 0) host_.loop().cancel(std::exchange(tree_timer_, 0));
+  facts_.oom_killed = process_.cgroup->oom_killed();
+  host_.release(std::move(process_.cgroup));
+}
+
 void Job::begin_drain(Output& output) {
   if (output.drained) return;
   int bytes = 0;
@@ -276,7 +309,7 @@ void Job::begin_drain(Output& output) {
 }
 
 void Job::check_finished() {
-  if (!ended_ || !status_closed_ || finished_ || quiet()) return;
+  if (!ended_ || !status_closed_ || finished_ || quiet() || tree_timer_ != 0) return;
   for (const auto& output : outputs_) {
     if (!output.drained || (stream_ != 0 && !output.pending.empty())) return;
   }

@@ -113,6 +113,9 @@ class Job {
   void adopt(Process process);
   void order_taken();
   void start_again();
+  void await_tree();
+  void tree_ended();
+  void leave_cgroup();
   void time_out();
   void announce();
   void pump_output(Output& output);
@@ -142,7 +145,9 @@ class Job {
   ExitFacts facts_;
   std::uint64_t started_ns_;
   EventLoop::TimerId timer_ = 0;
-  EventLoop::TimerId end_timer_ = 0;    ///< Of send_terminal_end().
+  EventLoop::TimerId end_timer_ = 0;   ///< Of send_terminal_end().
+  EventLoop::TimerId tree_timer_ = 0;  ///< Of await_tree(); not 0: the leader's end is not told yet.
+  bool tree_killed_ = false;
   EventLoop::TimerId nudge_timer_ = 0;  ///< While a ready child has not taken its order.
   bool started_ = false;                ///< The status pipe said that the command runs (a task: at once).
   bool status_closed_ = false;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cancel_scope.h"
+#include "cli/command_group.h"
 #include "cli/commands.h"
 #include "cli/json_writer.h"
 #include "cli/table.h"
@@ -241,24 +242,12 @@ int run_command_tag(Session& session, const Arguments& arguments) {
 }
 
 int run_command_image(Session& session, const Arguments& arguments) {
-  struct Command {
-    std::string_view name;
-    int (*run)(Session&, const Arguments&);
-  };
-  constexpr Command kCommands[] = {{"inspect", inspect},       {"build-debian", build_debian},
-                                   {"ls", run_command_images}, {"pull", run_command_pull},
-                                   {"load", run_command_load}, {"rm", run_command_rmi},
-                                   {"tag", run_command_tag},   {"warm", run_command_warm}};
-  FlagSet set("image inspect|build-debian|ls|pull|load|rm|tag|warm ...", "Commands about images.");
-  if (!arguments.empty()) {
-    for (const Command& command : kCommands)
-      if (command.name == arguments.front())
-        return command.run(session, {arguments.begin() + 1, arguments.end()});
-    if (arguments.front() == "--help" || arguments.front() == "-h") return session.print(set.help());
-  }
-  return session.usage_error(set, arguments.empty()
-                                      ? "A command is needed."
-                                      : "There is no command 'image " + arguments.front() + "'.");
+  constexpr GroupCommand kCommands[] = {{"inspect", inspect},       {"build-debian", build_debian},
+                                        {"ls", run_command_images}, {"pull", run_command_pull},
+                                        {"load", run_command_load}, {"rm", run_command_rmi},
+                                        {"tag", run_command_tag},   {"warm", run_command_warm}};
+  const FlagSet set("image inspect|build-debian|ls|pull|load|rm|tag|warm ...", "Commands about images.");
+  return run_group(session, set, "image", kCommands, arguments);
 }
 
 int run_command_warm(Session& session, const Arguments& arguments) {

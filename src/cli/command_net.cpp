@@ -1,6 +1,7 @@
 // drupe net set, log, show.
 #include <signal.h>
 
+#include "cli/command_group.h"
 #include "cli/commands.h"
 #include "cli/each.h"
 #include "cli/json_writer.h"
@@ -113,21 +114,10 @@ int print_network_log(Session& session, const Arguments& arguments) {
 }  // namespace
 
 int run_command_net(Session& session, const Arguments& arguments) {
-  struct Command {
-    std::string_view name;
-    int (*run)(Session&, const Arguments&);
-  };
-  constexpr Command kCommands[] = {{"set", set_network}, {"show", show_network}, {"log", print_network_log}};
-  FlagSet set("net set|show|log ...", "What sandboxes may reach.");
-  if (!arguments.empty()) {
-    for (const Command& command : kCommands)
-      if (command.name == arguments.front())
-        return command.run(session, {arguments.begin() + 1, arguments.end()});
-    if (arguments.front() == "--help" || arguments.front() == "-h") return session.print(set.help());
-  }
-  return session.usage_error(set, arguments.empty()
-                                      ? "A command is needed."
-                                      : "There is no command 'net " + printable(arguments.front()) + "'.");
+  constexpr GroupCommand kCommands[] = {
+      {"set", set_network}, {"show", show_network}, {"log", print_network_log}};
+  const FlagSet set("net set|show|log ...", "What sandboxes may reach.");
+  return run_group(session, set, "net", kCommands, arguments);
 }
 
 }  // namespace drupe::cli

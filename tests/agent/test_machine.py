@@ -199,3 +199,9 @@ def test_name_files_are_written_in_place(vm):
     assert vm.sh("cat /etc/hosts").stdout == longer
     vm.task(p.WRITE_FILE, "/etc/hosts", input=hosts)
     assert vm.sh("cat /etc/hosts").stdout == hosts
+
+
+def test_a_killed_tree_has_ended_when_its_end_is_told(vm):
+    script = "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; wait"
+    assert vm.run("sh", "-c", script, timeout_ms=3000).facts.timed_out
+    assert vm.sh("ps | grep -c '[s]leep 1000'").stdout == b"0\n"

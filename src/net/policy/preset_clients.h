@@ -15,7 +15,7 @@ namespace drupe::net {
 [[nodiscard]] std::optional<std::string> server_of_url(std::string_view url);
 
 /// What a client uses. `urls` is what is configured, in any order; `is_default` when nothing is and `urls`
-/// holds the client's documented default.
+/// holds what the client that is installed on this host uses then, or nothing.
 struct ConfiguredUrls {
   std::vector<std::string> urls;
   bool is_default = false;
@@ -23,6 +23,14 @@ struct ConfiguredUrls {
 [[nodiscard]] ConfiguredUrls pip_urls(const PresetSource& source);
 [[nodiscard]] ConfiguredUrls npm_urls(const PresetSource& source);
 [[nodiscard]] ConfiguredUrls apt_urls(const PresetSource& source);
+
+/// From the source of the pip that is installed; empty when none is found.
+struct PipDefault {
+  std::string index, files;  ///< URLs.
+};
+[[nodiscard]] PipDefault pip_default(const PresetSource& source);
+/// URL of the registry, from the source of the npm that is installed; empty when none is found.
+[[nodiscard]] std::string npm_default(const PresetSource& source);
 
 /// Lines without their line ends.
 [[nodiscard]] std::vector<std::string_view> lines_of(std::string_view text);

@@ -5,8 +5,6 @@
 namespace drupe::net {
 namespace {
 
-constexpr std::string_view kDefaultRegistry = "https://registry.npmjs.org/";  // npm's documented default
-
 struct Settings {
   std::string registry;  ///< The last one read counts.
   std::vector<std::string> scoped;
@@ -79,7 +77,7 @@ ConfiguredUrls npm_urls(const PresetSource& source) {
 
   ConfiguredUrls found;
   found.is_default = settings.registry.empty() && settings.scoped.empty();
-  found.urls.push_back(settings.registry.empty() ? std::string(kDefaultRegistry) : settings.registry);
+  found.urls.push_back(settings.registry.empty() ? npm_default(source) : settings.registry);
   found.urls.insert(found.urls.end(), settings.scoped.begin(), settings.scoped.end());
   return found;
 }

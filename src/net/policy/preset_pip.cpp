@@ -7,10 +7,6 @@
 namespace drupe::net {
 namespace {
 
-// pip's documented default index, and the host on which that index keeps the files its pages link to.
-constexpr std::string_view kDefaultIndex = "https://pypi.org/simple";
-constexpr std::string_view kDefaultFiles = "https://files.pythonhosted.org/";
-
 struct Settings {
   std::string index;  ///< The last one read counts.
   std::vector<std::string>
@@ -86,13 +82,15 @@ ConfiguredUrls pip_urls(const PresetSource& source) {
     if (const auto value = source.variable(variable)) take_option(settings, option, *value);
   ConfiguredUrls found;
   found.is_default = settings.index.empty() && settings.extra.empty();
-  if (settings.index.empty()) settings.index = kDefaultIndex;
-  found.urls.push_back(settings.index);
+  const PipDefault standard = pip_default(source);
+  if (settings.index.empty()) settings.index = standard.index;
+  if (!settings.index.empty()) found.urls.push_back(settings.index);
   found.urls.insert(found.urls.end(), settings.extra.begin(), settings.extra.end());
-  const auto public_index = server_of_url(kDefaultIndex);
-  if (std::ranges::any_of(found.urls,
-                          [&](const std::string& url) { return server_of_url(url) == public_index; }))
-    found.urls.emplace_back(kDefaultFiles);
+  const auto public_index = server_of_url(standard.index);
+  if (public_index && std::ranges::any_of(found.urls, [&](const std::string& url) {
+        return server_of_url(url) == public_index;
+      }))
+    found.urls.push_back(standard.files);
   return found;
 }
 

@@ -36,8 +36,8 @@ Result<std::vector<RuleText>> expand(const Preset& preset, const PresetSource& s
   if (rules.empty())
     return fail(ErrorCode::kNotFound,
                 std::string(preset.name) + " names nothing: " + std::string(preset.client) +
-                    " is not configured to use any http or https server on this host",
-                "Name the servers with rules of their own.");
+                    " is not installed on this host or not configured to use any http or https server",
+                "Install or configure it here, or name the servers with rules of their own.");
   return rules;
 }
 

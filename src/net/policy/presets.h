@@ -28,11 +28,12 @@ inline constexpr std::size_t kLongestPresetFile = std::size_t{1} << 20;
 
 /// Replaces each "@pip", "@npm", "@apt" of a list of rules by rules host:port (ip:port for addresses), with
 /// the preset as their origin; others stay as they are, unchecked. kInvalidArgument: an unknown preset.
-/// kNotFound: nothing is configured and the client has no default (apt).
+/// kNotFound: nothing is configured, and the client is not installed here or has no default (apt).
 ///
 /// Read are the environment, the user's and the system's files, never those of the working directory, which
-/// may be a stranger's. A client that has nothing configured uses its own documented default, and the origin
-/// says so: "@pip, pip's default". Credentials in URLs are dropped; file: and cdrom: sources need no network.
+/// may be a stranger's. For a client that has nothing configured the source of the one that is installed says
+/// what it uses, and the origin tells: "@pip, pip's default". No host name is built in. Credentials in URLs
+/// are dropped; file: and cdrom: sources need no network.
 Result<std::vector<RuleText>> expand_presets(const std::vector<std::string>& rules,
                                              const PresetSource& source);
 

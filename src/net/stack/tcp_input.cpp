@@ -316,6 +316,11 @@ void TcpConnection::store_payload(std::int64_t offset, ByteView payload) {
     received_.skip(taken);
     payload = payload.subspan(taken);
     received_.insert(received_.next(), payload);
+    // Bytes that were shown and could not be kept (no memory) might come again with another content.
+    if (received_.size() != payload.size()) {
+      send_reset(snd_nxt_);
+      close(CloseReason::kReset);
+    }
     return;
   }
   received_.insert(place, payload);
