@@ -136,10 +136,16 @@ class Linux : public ::testing::TestWithParam<Shape> {
       socket = UniqueFd(::socket(v6 ? AF_INET6 : AF_INET, type | SOCK_CLOEXEC, 0));
       const timeval patience{20, 0};
       ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-      if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to),
-                    v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == 0)
+      // Bound, or Linux would take its link-local address while this one is tentative, which it is for a
+      // second where duplicate address detection cannot be turned off; and the stack answers no stranger.
+      sockaddr_in6 own{};
+      own.sin6_family = AF_INET6;
+      std::memcpy(&own.sin6_addr, testing::kGuest6.bytes.data(), 16);
+      const bool bound =
+          !v6 || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0;
+      if (bound && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to),
+                             v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == 0)
         return 0;
-      // The address is tentative for a second where duplicate address detection cannot be turned off.
       if (errno != EADDRNOTAVAIL || tries > 50) return errno;
       ::poll(nullptr, 0, 100);
     }
