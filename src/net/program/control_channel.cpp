@@ -7,7 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "net/control/messages.h"
+#include "protocol/net_control.h"
 
 namespace drupe::net {
 namespace {

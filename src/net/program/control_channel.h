@@ -1,4 +1,4 @@
-// Records of the control socket (net/control/messages.h): cut on the way in, queued on the way out.
+// Records of the control socket (protocol/net_control.h): cut on the way in, queued on the way out.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // drupe-net: the network of one sandbox. Started by drupe-shim with a control socket (3) and the guest's link
-// (4), see net/control/messages.h and net/stack/link.h; not meant to be run by hand.
+// (4), see protocol/net_control.h and net/stack/link.h; not meant to be run by hand.
 #include <csignal>
 #include <cstdio>
 

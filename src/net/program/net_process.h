@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "net/control/messages.h"
 #include "net/program/control_channel.h"
 #include "net/program/host_watch.h"
 #include "net/program/policy_gate.h"
 #include "net/program/publisher.h"
 #include "net/program/quota.h"
 #include "net/program/resolver.h"
+#include "protocol/net_control.h"
 
 namespace drupe::net {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/event_loop.h"
-#include "net/control/messages.h"
 #include "net/program/quota.h"
 #include "net/world/host_tcp.h"
+#include "protocol/net_control.h"
 
 namespace drupe::net {
 
