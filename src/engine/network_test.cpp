@@ -16,6 +16,16 @@ net::PresetSource nothing_configured() {
           [](const std::string&) { return std::vector<std::string>(); }};
 }
 
+/// A host on which only pip is configured, by its environment.
+net::PresetSource pip_configured() {
+  net::PresetSource source = nothing_configured();
+  source.variable = [](const std::string& name) -> std::optional<std::string> {
+    if (name == "PIP_INDEX_URL") return "https://packages.example.com/simple";
+    return std::nullopt;
+  };
+  return source;
+}
+
 Result<NetworkRecord> made(const NetworkOptions& options,
                            const std::optional<NetworkOptions>& ceiling = std::nullopt) {
   return make_network(options, ceiling, nothing_configured());
@@ -35,11 +45,18 @@ TEST(EngineNetwork, NothingIsTheDefault) {
 }
 
 TEST(EngineNetwork, RulesAreKeptAndPresetsSayWhereTheyComeFrom) {
-  const auto network = made(policy({"example.com:443", "@pip"}));
+  const auto network = make_network(policy({"example.com:443", "@pip"}), std::nullopt, pip_configured());
   ASSERT_TRUE(network) << network.error().message;
-  ASSERT_GE(network->allow.size(), 2U);
+  ASSERT_EQ(network->allow.size(), 2U);
   EXPECT_EQ(network->allow[0], (NetworkRecord::Rule{"example.com:443", ""}));
+  EXPECT_EQ(network->allow[1].text, "packages.example.com:443");
   EXPECT_THAT(network->allow[1].origin, HasSubstr("@pip"));
+}
+
+TEST(EngineNetwork, APresetThatNamesNothingIsRefused) {
+  const auto network = made(policy({"@pip"}));
+  ASSERT_FALSE(network);
+  EXPECT_THAT(network.error().message, HasSubstr("@pip"));
 }
 
 TEST(EngineNetwork, MistakesAreToldBeforeAnythingIsMade) {
