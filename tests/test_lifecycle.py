@@ -154,6 +154,10 @@ def test_prune(drupe, new_box):
     drupe("wait", keeps.name)
     running = new_box()
     assert drupe("prune", "--older-than", "1h", "--name", "test-*").text == ""
+    would = drupe("prune", "--dry-run")
+    assert ended.name in would.text and keeps.name in would.text and running.name not in would.text
+    assert b"Would remove" in would.err and b"base snapshots" in would.err
+    assert {ended.name, keeps.name} <= set(listed(drupe))
     assert drupe("prune", "--name", ended.name).text == f"{ended.name}\n"
     names = listed(drupe)
     assert ended.name not in names and keeps.name in names and running.name in names
@@ -164,7 +168,9 @@ def test_ps_table_filters_and_json(drupe, box):
     assert table.splitlines()[0].split() == ["SANDBOX", "NAME", "IMAGE", "COMMAND", "CREATED", "STATE"]
     assert box.name in table and "Running" in table
     assert drupe("ps", "-q", "--filter", f"name={box.name}").text.strip() == box.info()["record"]["id"]
-    assert json.loads(drupe("ps", "--json", "--filter", "state=created").out) == [] or True
+    created = json.loads(drupe("ps", "-a", "--json", "--filter", "state=created").out)
+    assert all(one["state"] == "created" for one in created)
+    assert box.name not in [one["name"] for one in created]
 
 
 def test_labels(drupe, new_box):
@@ -257,3 +263,12 @@ def test_detached_command_that_cannot_start(drupe, new_box):
     one = new_box()
     refused = drupe("exec", "-d", one.name, "no-such-program", code=127)
     assert "no-such-program" in refused.error
+
+
+def test_more_memory_than_was_asked_for_is_told(drupe):
+    made = drupe("create", "--memory", "300m", "--name", "stepped", IMAGE)
+    try:
+        assert b"steps of 256 MiB" in made.err and b"512 MiB" in made.err
+        assert json.loads(drupe("inspect", "stepped").out)[0]["summary"]["memory_mib"] == 512
+    finally:
+        drupe("rm", "stepped")

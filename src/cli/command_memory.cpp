@@ -130,11 +130,12 @@ int run_command_prune(Session& session, const Arguments& arguments) {
     }
     session.print(record.name + "\n");
   }
-  if (dry_run || !pattern.empty()) return status;
-  auto report = (*engine)->prune_storage(std::chrono::seconds(older_than_ms / 1000));
+  if (!pattern.empty()) return status;
+  auto report = (*engine)->prune_storage(std::chrono::seconds(older_than_ms / 1000),
+                                         dry_run ? Prune::kOnlyCount : Prune::kRemove);
   if (!report) return session.fail_with(report.error(), 1);
   if (report->bases + report->kernels + report->leftovers > 0)
-    session.note("Removed " + std::to_string(report->bases) + " base snapshots, " +
+    session.note(std::string(dry_run ? "Would remove " : "Removed ") + std::to_string(report->bases) + " base snapshots, " +
                  std::to_string(report->kernels) + " kernels and " + std::to_string(report->leftovers) +
                  " leftovers: " + format_size(report->bytes));
   return status;

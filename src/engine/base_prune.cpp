@@ -44,9 +44,9 @@ Result<bool> is_wanted(const Home& home, const Host& host, const std::string& ke
 
 }  // namespace
 
-Result<PrunedBases> prune_bases(const Home& home, const Host& host, const GuestAssets& assets,
-                                std::chrono::seconds unused_for) {
-  PrunedBases pruned;
+Result<PruneReport> prune_bases(const Home& home, const Host& host, const GuestAssets& assets,
+                                std::chrono::seconds unused_for, Prune what) {
+  PruneReport pruned;
   std::set<std::string> kernels = {assets.digest};
   DRUPE_ASSIGN(const auto keys, home.names_in("bases"));
   for (const std::string& key : keys) {
@@ -56,14 +56,14 @@ Result<PrunedBases> prune_bases(const Home& home, const Host& host, const GuestA
     DRUPE_ASSIGN(const UniqueFd lock, try_lock(home.dir(), "locks/base-" + key));
     if (!lock.valid()) continue;
     pruned.bytes += disk_use(home, Home::base(key));
-    DRUPE_TRY(home.discard(Home::base(key)));
+    if (what == Prune::kRemove) DRUPE_TRY(home.discard(Home::base(key)));
     ++pruned.bases;
   }
   DRUPE_ASSIGN(const auto digests, home.names_in("kernels"));
   for (const std::string& digest : digests) {
     if (kernels.contains(digest)) continue;
     pruned.bytes += disk_use(home, "kernels/" + digest);
-    DRUPE_TRY(home.discard("kernels/" + digest));
+    if (what == Prune::kRemove) DRUPE_TRY(home.discard("kernels/" + digest));
     ++pruned.kernels;
   }
   return pruned;

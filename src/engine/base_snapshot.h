@@ -13,6 +13,7 @@
 
 #include "engine/guest_assets.h"
 #include "engine/host.h"
+#include "engine/prune.h"
 #include "shim/record.h"
 #include "shim/spec.h"
 
@@ -64,12 +65,8 @@ Result<BaseManifest> ensure_base(const BaseContext& context, const BaseRecipe& r
 Result<BaseManifest> find_base(const BaseContext& context, const BaseRecipe& recipe);
 
 /// Removes base snapshots not used for `unused_for`, or whose hypervisor state does not fit `host` any more,
-/// and kernels that neither `assets` nor a remaining base needs. Adds to the counts.
-struct PrunedBases {
-  std::uint32_t bases = 0, kernels = 0;
-  std::uint64_t bytes = 0;
-};
-Result<PrunedBases> prune_bases(const Home& home, const Host& host, const GuestAssets& assets,
-                                std::chrono::seconds unused_for);
+/// and kernels that neither `assets` nor a remaining base needs.
+Result<PruneReport> prune_bases(const Home& home, const Host& host, const GuestAssets& assets,
+                                std::chrono::seconds unused_for, Prune what);
 
 }  // namespace drupe

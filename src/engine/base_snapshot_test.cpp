@@ -100,13 +100,19 @@ TEST_F(PruneTest, RemovesWhatDoesNotFitAndWhatIsOldAndKeepsTheRest) {
   ASSERT_TRUE(make_dir_at(home().dir(), Home::base("broken")));
   for (const char letter : {'a', 'b', 'c'})
     ASSERT_TRUE(make_dir_at(home().dir(), "kernels/" + std::string(64, letter)));
-  auto pruned = prune_bases(home(), host, assets, std::chrono::hours(1));
+  auto pruned = prune_bases(home(), host, assets, std::chrono::hours(1), Prune::kOnlyCount);
+  ASSERT_TRUE(pruned);
+  EXPECT_EQ(pruned->bases, 2U);
+  EXPECT_EQ(pruned->kernels, 1U);
+  EXPECT_TRUE(exists("bases/stale"));
+  EXPECT_TRUE(exists("kernels/" + std::string(64, 'c')));
+  pruned = prune_bases(home(), host, assets, std::chrono::hours(1), Prune::kRemove);
   ASSERT_TRUE(pruned);
   EXPECT_EQ(pruned->bases, 2U);
   EXPECT_EQ(pruned->kernels, 1U);  // 'c': neither the current one's nor a base's
   EXPECT_TRUE(exists("bases/good"));
   EXPECT_TRUE(exists("kernels/" + std::string(64, 'a')));
-  pruned = prune_bases(home(), host, assets, std::chrono::seconds(0));
+  pruned = prune_bases(home(), host, assets, std::chrono::seconds(0), Prune::kRemove);
   ASSERT_TRUE(pruned);
   EXPECT_EQ(pruned->bases, 1U);
   EXPECT_EQ(pruned->kernels, 1U);
@@ -116,7 +122,7 @@ TEST_F(PruneTest, LeavesOneThatIsBeingMade) {
   ASSERT_TRUE(make_dir_at(home().dir(), Home::base("busy")));
   const auto lock = try_lock(home().dir(), "locks/base-busy");
   ASSERT_TRUE(lock && lock->valid());
-  EXPECT_EQ(prune_bases(home(), {}, {}, std::chrono::seconds(0))->bases, 0U);
+  EXPECT_EQ(prune_bases(home(), {}, {}, std::chrono::seconds(0), Prune::kRemove)->bases, 0U);
   EXPECT_TRUE(exists("bases/busy"));
 }
 

@@ -95,6 +95,7 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   record.isolation = machine->isolation();
   record.network = std::move(network);
   DRUPE_TRY(apply_image(record, options, image.config, image.virtual_bytes));
+  note_memory_step(options.memory_mib);
 
   DRUPE_ASSIGN(Home::Scratch scratch, home_.make_scratch("sandbox"));
   Status made = link_file(AT_FDCWD, image.disk_path, scratch.dir.get(), kImageFile);

@@ -3,6 +3,7 @@
 #include "engine/doctor.h"
 #include "engine/engine_impl.h"
 #include "engine/names.h"
+#include "engine/options.h"
 
 namespace drupe {
 
@@ -25,6 +26,12 @@ EngineImpl::~EngineImpl() {
 
 void EngineImpl::note(std::string_view text) const {
   if (options_.on_note) options_.on_note(text);
+}
+
+void EngineImpl::note_memory_step(std::uint64_t wanted_mib) const {
+  const std::uint32_t given = shape_for(1, wanted_mib).memory_mib;
+  if (given != wanted_mib)
+    note("Memory comes in steps of 256 MiB: the sandbox gets " + std::to_string(given) + " MiB");
 }
 
 void EngineImpl::progress(std::string_view stage, std::uint64_t done, std::uint64_t total) const {

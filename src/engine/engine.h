@@ -14,6 +14,7 @@
 
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "engine/prune.h"
 #include "shim/client.h"
 #include "shim/record.h"
 
@@ -81,13 +82,6 @@ struct SandboxInfo {
   bool alive = false;  ///< Its shim holds the lock.
 };
 
-/// What prune_storage() removed: base snapshots that no current image and hypervisor needs, kernels,
-/// leftovers.
-struct PruneReport {
-  std::uint32_t bases = 0, kernels = 0, leftovers = 0;
-  std::uint64_t bytes = 0;  ///< On disk, of files whose last link went.
-};
-
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -136,8 +130,8 @@ class Engine {
   virtual Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) = 0;
   /// Removes base snapshots unused for `unused_for` (0: all that are not needed by a start in progress),
   /// kernels of removed bases, and what killed processes left behind. Safe at any time: sandboxes hold links
-  /// of their own.
-  virtual Result<PruneReport> prune_storage(std::chrono::seconds unused_for) = 0;
+  /// of their own. kOnlyCount counts base snapshots and kernels, and changes nothing.
+  virtual Result<PruneReport> prune_storage(std::chrono::seconds unused_for, Prune what) = 0;
   /// What this machine can do, in words; runs the functional probe again.
   virtual Result<DoctorReport> doctor() = 0;
   /// Directory of a sandbox, for read_log().

@@ -50,7 +50,7 @@ class EngineImpl final : public Engine {
   Status rename(const std::string& id, const std::string& name) override;
   Result<SandboxInfo> wait(const std::string& id) override;
   Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) override;
-  Result<PruneReport> prune_storage(std::chrono::seconds unused_for) override;
+  Result<PruneReport> prune_storage(std::chrono::seconds unused_for, Prune what) override;
   Result<DoctorReport> doctor() override;
   Result<UniqueFd> open_directory(const std::string& id) override { return home_.open_sandbox(id); }
 
@@ -74,6 +74,8 @@ class EngineImpl final : public Engine {
 
   // engine.cpp
   void note(std::string_view text) const;
+  /// Says so when a sandbox gets more memory than was asked for.
+  void note_memory_step(std::uint64_t wanted_mib) const;
   void progress(std::string_view stage, std::uint64_t done = 0, std::uint64_t total = 0) const;
   Result<const Host*> host();
   Result<const GuestAssets*> assets();

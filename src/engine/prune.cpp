@@ -49,14 +49,16 @@ void EngineImpl::tidy_now_and_then() {
   home_.sweep_scratch();
 }
 
-Result<PruneReport> EngineImpl::prune_storage(std::chrono::seconds unused_for) {
+Result<PruneReport> EngineImpl::prune_storage(std::chrono::seconds unused_for, Prune what) {
   reap_children();
   PruneReport report;
-  DRUPE_TRY(list());  // mends every sandbox
-  report.leftovers = home_.sweep_scratch() + sweep_tickets(home_) + sweep_names(home_);
-  DRUPE_TRY(promised_memory(home_, true));
+  if (what == Prune::kRemove) {
+    DRUPE_TRY(list());  // mends every sandbox
+    report.leftovers = home_.sweep_scratch() + sweep_tickets(home_) + sweep_names(home_);
+    DRUPE_TRY(promised_memory(home_, true));
+  }
   DRUPE_ASSIGN(const BaseContext context, base_context());
-  DRUPE_ASSIGN(const PrunedBases pruned, prune_bases(home_, context.host, context.assets, unused_for));
+  DRUPE_ASSIGN(const PruneReport pruned, prune_bases(home_, context.host, context.assets, unused_for, what));
   report.bases = pruned.bases;
   report.kernels = pruned.kernels;
   report.bytes = pruned.bytes;

@@ -222,6 +222,7 @@ Result<Timings> EngineImpl::warm(const std::string& name, std::uint64_t memory_m
   recipe.user = image.config.user;
   recipe.cwd = image.config.working_dir;
   recipe.shape = shape_for(cpus, memory_mib);
+  note_memory_step(memory_mib);
   DRUPE_TRY(ensure_base(context, recipe));
   clock.mark("base");
   return timings_;
