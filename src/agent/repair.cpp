@@ -84,11 +84,8 @@ std::string new_boot_id() {
 Status write_host_files(const Work& work, const SetHostRequest& request) {
   ::umask(022);
   DRUPE_ASSIGN(const UniqueFd etc, open_etc(work.root(), O_RDONLY | O_DIRECTORY));
-  if (!request.resolv_conf.empty()) DRUPE_TRY(replace_small(etc.get(), "resolv.conf", request.resolv_conf));
-  if (request.ca_bundle.empty()) return {};
-  ::mkdirat(etc.get(), "ssl", 0755);
-  ::mkdirat(etc.get(), "ssl/certs", 0755);
-  return replace_small(etc.get(), "ssl/certs/ca-certificates.crt", request.ca_bundle);
+  if (request.resolv_conf.empty()) return {};
+  return replace_small(etc.get(), "resolv.conf", request.resolv_conf);
 }
 
 }  // namespace drupe::agent

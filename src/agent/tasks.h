@@ -26,6 +26,7 @@ Result<std::string> list_task(const FileOptions& options);
 Result<std::string> walk_task(const FileOptions& options);
 Result<std::string> watch_task(const FileOptions& options);
 Result<std::string> tunnel_task(const FileOptions& options);
+Result<std::string> trust_task();
 
 // Shared by them.
 

@@ -86,6 +86,7 @@ void write_summary(JsonWriter& json, const SandboxInfo& sandbox) {
       .field("isolation", std::string_view(record.isolation))
       .key("network")
       .raw(network_json(record.network))
+      .field("host_ca", record.host_ca)
       .field("parent", std::string_view(record.parent_id))
       .field("command", record.main ? record.main->argv : std::vector<std::string>{});
   json.key("labels").begin_object();

@@ -179,6 +179,9 @@ void SandboxFlags::add_to(FlagSet& flags, bool run) {
         .list("--copy-out", "SRC:DEST", copy_out, "Copy a file or folder out after the command has ended");
   }
   network.add_to(flags, /*with_publish=*/true);
+  flags.flag(
+      "--host-ca", host_ca,
+      "The sandbox also trusts the certificate authorities that this machine trusts (inspecting proxies)");
   add_refused(flags);
 }
 
@@ -208,6 +211,7 @@ Result<SandboxOptions> SandboxFlags::options(const std::vector<std::string>& wor
   if (memory_mib) options.memory_mib = *memory_mib;
   if (disk_bytes) options.disk_bytes = *disk_bytes;
   options.network = network.options();
+  options.host_ca = host_ca;
   options.tty = command.tty;
   options.stdin_open = command.input;
   const TerminalSize size = terminal_size();

@@ -33,7 +33,7 @@ struct SandboxFlags {
   std::optional<double> cpus;
   std::optional<std::uint64_t> memory_mib, disk_bytes;
   bool keep = false, remove = false, has_entrypoint = false;
-  bool require_hardware = false, insecure = false;
+  bool require_hardware = false, insecure = false, host_ca = false;
   std::vector<std::string> copy_in, copy_out;
   PullPolicy pull = PullPolicy::kMissing;
   std::optional<std::uint64_t> idle_timeout_ms, max_lifetime_ms;

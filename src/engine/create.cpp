@@ -8,6 +8,7 @@
 #include "base/failpoint.h"
 #include "base/ids.h"
 #include "engine/engine_impl.h"
+#include "engine/host_trust.h"
 #include "engine/names.h"
 #include "engine/options.h"
 #include "image/debian.h"
@@ -72,6 +73,8 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   reap_children();
   DRUPE_TRY(check_options(options, std::thread::hardware_concurrency()));
   DRUPE_ASSIGN(NetworkRecord network, checked_network(options.network));
+  // What cannot be read is told before anything is made.
+  if (options.host_ca) DRUPE_TRY(host_trust(host_trust_source()));
   DRUPE_ASSIGN(const Host* const machine, host());
   if (options.require_hardware && machine->hypervisor.accelerator != Accelerator::kKvm)
     return fail(ErrorCode::kUnsupported,

@@ -67,6 +67,8 @@ struct SandboxOptions {
   std::uint64_t timeout_ms = 0;  ///< Of the main command.
   std::uint64_t idle_timeout_ms = 0, max_lifetime_ms = 0;
   NetworkOptions network;
+  /// The guest also trusts the certificate authorities that this host's clients trust (engine/host_trust.h).
+  bool host_ca = false;
   bool detached = false, auto_remove = false;
   bool require_hardware = false;
   PullPolicy pull = PullPolicy::kMissing;

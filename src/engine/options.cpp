@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <unordered_map>
 
+#include "engine/host_trust.h"
 #include "engine/names.h"
 #include "image/config.h"
 
@@ -163,6 +164,11 @@ std::vector<std::string> main_argv(const SandboxOptions& options, const ImageCon
   return argv;
 }
 
+/// What the image sets wins over the variables that name the host's certificate authorities.
+std::vector<std::string> image_env(const SandboxOptions& options, const ImageConfig& config) {
+  return options.host_ca ? merge_env(trust_variables(), config.env) : config.env;
+}
+
 Status apply_main(SandboxRecord& record, const SandboxOptions& options, const ImageConfig& config) {
   record.main.reset();
   if (options.idle) return {};
@@ -179,7 +185,7 @@ Status apply_main(SandboxRecord& record, const SandboxOptions& options, const Im
   main.keep_on_reset = true;  // it belongs to the sandbox, not to a client
   main.timeout_ms = options.timeout_ms;
   if (bytes_of(record.image_env) > kMostDefaultEnvBytes) {
-    record.image_env = config.env;
+    record.image_env = image_env(options, config);
     main.env = options.env;
   }
   DRUPE_TRY(check_argv(main.argv));
@@ -266,7 +272,8 @@ Status apply_image(SandboxRecord& record, const SandboxOptions& options, const I
   record.labels = options.labels;
   record.cpus = options.cpus;
   record.shape = shape_for(options.cpus, options.memory_mib);
-  record.image_env = merge_env(config.env, options.env);
+  record.host_ca = options.host_ca;
+  record.image_env = merge_env(image_env(options, config), options.env);
   record.image_user = options.user.empty() ? config.user : options.user;
   record.image_cwd = options.cwd.empty() ? config.working_dir : options.cwd;
   record.stop_signal = config.stop_signal;

@@ -208,8 +208,8 @@ Result<Pool::Claim> PoolImpl::claim(Engine& engine, const SandboxOptions& option
   if (options.image != options_.image || wanted.vcpus != own.vcpus || wanted.memory_mib != own.memory_mib)
     return fail(ErrorCode::kInvalidArgument, "The pool keeps sandboxes of another image or shape");
   DRUPE_TRY(check_options(options, std::thread::hardware_concurrency()));
-  // Another disk size, or a network, needs a start of its own.
-  while (options.disk_bytes == 0 && options.network.mode == NetworkMode::kNone) {
+  // Another disk size, a network or the host's authorities need a start of their own.
+  while (options.disk_bytes == 0 && options.network.mode == NetworkMode::kNone && !options.host_ca) {
     auto ready = take_ready();
     if (!ready) break;
     const std::string id = ready->sandbox.record.id;

@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
+#include "engine/host_trust.h"
 #include "engine/options.h"
 
 namespace drupe {
@@ -119,14 +120,20 @@ ShimSpec EngineImpl::spec_for(const Held& held, const StartMode& mode, const Hos
 Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) {
   if (held.record.network.mode != NetworkMode::kNone) DRUPE_TRY(require_net_program());
   DRUPE_ASSIGN(const Host* const machine, host());
+  ShimSpec spec = spec_for(held, mode, *machine);
+  // A guest that goes on has them already.
+  if (held.record.host_ca && (mode.mode == LaunchMode::kBoot || mode.mode == LaunchMode::kFromBase)) {
+    DRUPE_ASSIGN(const TrustBundle trust, host_trust(host_trust_source()));
+    spec.trust = trust.encode();
+  }
   DRUPE_TRY(promise_memory(home_, held.id, held.record.shape.memory_mib));
   clock.mark("admit");
   failpoint("engine.start.promised");
   const auto try_launch = [&]() -> Status {
     DRUPE_ASSIGN(const StartSlot slot, StartSlot::take(home_, Clock::now() + kQueueWait));
     clock.mark("queue");
-    DRUPE_ASSIGN(StartingShim shim, StartingShim::start(installation_, held.dir.get(), held.lock.get(),
-                                                        spec_for(held, mode, *machine)));
+    DRUPE_ASSIGN(StartingShim shim,
+                 StartingShim::start(installation_, held.dir.get(), held.lock.get(), spec));
     held.lock.reset();  // the shim's alone from here on
     clock.mark("spawn");
     failpoint("engine.start.spawned");

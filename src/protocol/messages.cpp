@@ -194,7 +194,7 @@ Result<ShutdownRequest> ShutdownRequest::decode(ByteView bytes) {
 }
 
 std::string SetHostRequest::encode() const {
-  return ByteWriter().text(hosts).text(resolv_conf).text(ca_bundle).take();
+  return ByteWriter().text(hosts).text(resolv_conf).take();
 }
 
 Result<SetHostRequest> SetHostRequest::decode(ByteView bytes) {
@@ -202,7 +202,6 @@ Result<SetHostRequest> SetHostRequest::decode(ByteView bytes) {
   SetHostRequest m;
   m.hosts = reader.text();
   m.resolv_conf = reader.text();
-  m.ca_bundle = reader.text();
   if (!reader.done()) return codec::malformed("host settings");
   return m;
 }

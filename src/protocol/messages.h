@@ -32,7 +32,7 @@ enum class RequestKind : std::uint16_t {
   kSignalExec = 10,  ///< SignalExecRequest. kNotFound when no such exec.
   kShutdown = 11,  ///< Shim only. ShutdownRequest: signal main, grace, kill all, sync, unmount. Replies, then
                    ///< powers off.
-  kSetHost = 12,   ///< SetHostRequest: /etc/hosts, /etc/resolv.conf, extra CA bundle.
+  kSetHost = 12,   ///< SetHostRequest: /etc/hosts, /etc/resolv.conf.
   kSetNetwork = 13,  ///< Shim only. SetNetworkRequest. -> empty, when the guest's network can be used.
 };
 
@@ -129,7 +129,7 @@ struct ShutdownRequest {
 };
 
 struct SetHostRequest {
-  std::string hosts, resolv_conf, ca_bundle;  ///< Whole file contents; empty: leave alone.
+  std::string hosts, resolv_conf;  ///< Whole file contents; empty: leave alone.
   [[nodiscard]] std::string encode() const;
   static Result<SetHostRequest> decode(ByteView bytes);
 };
@@ -173,6 +173,7 @@ enum class OpenKind : std::uint8_t {
   kList = 15,    ///< path. stdout: kEntry records of the directory's entries, unsorted.
   kWatch = 16,   ///< path. stdout: WatchEvent records until reset.
   kTunnel = 17,  ///< TCP to 127.0.0.1:port (or [::1]) inside the guest. stdin/stdout are the two directions.
+  kTrust = 18,  ///< stdin: TrustBundle (protocol/trust.h), which the guest's clients trust when it has ended.
 };
 
 struct ResourceLimit {

@@ -48,7 +48,7 @@ TEST(Messages, ControlMessagesAreExact) {
   expect_exact<GuestStats>(GuestStats{}.encode());
   expect_exact<SignalExecRequest>(SignalExecRequest{"main", 9, true}.encode());
   expect_exact<ShutdownRequest>(ShutdownRequest{}.encode());
-  expect_exact<SetHostRequest>(SetHostRequest{"a", "b", "c"}.encode());
+  expect_exact<SetHostRequest>(SetHostRequest{"a", "b"}.encode());
   SetNetworkRequest network;
   network.up = true;
   network.mac = "123456";

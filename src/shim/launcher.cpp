@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "shim/guest_trust.h"
 #include "shim/network_link.h"
 
 namespace drupe {
@@ -175,7 +176,8 @@ Result<Launched> Launcher::launch(Options options) {
     const Deadline deadline = last ? options.deadline : first;
     timings_.clear();
     auto launched = attempt(options, deadline);
-    if (launched || last || network_failed_ || Clock::now() >= options.deadline) return launched;
+    if (launched || last || network_failed_ || trust_failed_ || Clock::now() >= options.deadline)
+      return launched;
     log(LogLevel::kWarning, "A restore failed and is tried again: " + launched.error().message);
   }
 }
@@ -334,6 +336,14 @@ Status Launcher::set_up(const Options& options, Launched& launched, Deadline dea
     if (restores(options.mode)) DRUPE_TRY(machine.grow_disk(record_.disk_bytes, deadline));
     // The guest learns of the new size a moment later; the agent waits for it.
     DRUPE_TRY(link.call(RequestKind::kGrowRoot, ByteWriter().number(record_.disk_bytes).bytes(), deadline));
+  }
+  // A guest that goes on has them already.
+  if (!options.trust.empty() &&
+      (options.mode == LaunchMode::kBoot || options.mode == LaunchMode::kFromBase)) {
+    auto given = give_trust(loop_, link, options.trust, deadline);
+    trust_failed_ = !given && given.error().code != ErrorCode::kTimeout;
+    DRUPE_TRY(given);
+    mark("trust");
   }
   mark("setup");
   return {};

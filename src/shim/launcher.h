@@ -35,6 +35,8 @@ class Launcher {
     Deadline deadline;
     /// Callbacks for the link of the machine that is kept; those of a failed attempt hear nothing.
     GuestLink::Callbacks link_callbacks;
+    /// Encoded TrustBundle that the guest gets after a boot and from a base snapshot; empty: none.
+    std::string trust;
     /// Set for a sandbox that has a network: makes its process, not yet begun, on the card's other end.
     std::function<std::unique_ptr<Network>(UniqueFd frames)> make_network;
   };
@@ -69,6 +71,7 @@ class Launcher {
   Timings timings_;
   Clock::time_point begun_ = Clock::now();
   bool network_failed_ = false;     ///< Which another attempt would not mend.
+  bool trust_failed_ = false;       ///< The same.
   bool fresh_top_ = false;          ///< The chain's last node is new: every attempt starts with it empty.
   std::uint64_t device_bytes_ = 0;  ///< Size of the disk below the last node: what a restored guest knows.
 };

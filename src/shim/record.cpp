@@ -306,6 +306,7 @@ void put_files(Json& json, const SandboxRecord& record) {
   json["confinement"] = from_bytes(record.confinement);
   json["confinement_missing"] = from_list(record.confinement_missing);
   json["network"] = json_of(record.network);
+  json["host_ca"] = record.host_ca;
 }
 
 void get_files(const Json& json, Fields& fields, SandboxRecord& record) {
@@ -321,6 +322,7 @@ void get_files(const Json& json, Fields& fields, SandboxRecord& record) {
   record.isolation = fields.bytes("isolation");
   record.confinement = fields.bytes("confinement");
   record.confinement_missing = fields.list("confinement_missing");
+  if (json.contains("host_ca")) record.host_ca = fields.flag("host_ca");  // Newer than the first records.
   // "none" stood there before there were networks.
   if (json.contains("network") && json["network"].is_string()) return;
   if (const Json* network = fields.object("network")) record.network = read_network(*network, fields);

@@ -88,6 +88,7 @@ Status Sandbox::start() {
   options.retries = spec_.restore_retries;
   options.deadline = Clock::now() + std::chrono::milliseconds(spec_.start_deadline_ms);
   options.link_callbacks = link_callbacks();
+  options.trust = std::exchange(spec_.trust, {});
   if (updated.network.mode != NetworkMode::kNone && spec_.mode != LaunchMode::kMakeBase)
     options.make_network = [this, &updated](UniqueFd frames) {
       return make_network(updated, spec_.net, std::move(frames));

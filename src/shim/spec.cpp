@@ -6,7 +6,7 @@
 namespace drupe {
 namespace {
 
-constexpr std::uint32_t kSpecVersion = 2;
+constexpr std::uint32_t kSpecVersion = 3;
 
 }  // namespace
 
@@ -31,6 +31,7 @@ std::string ShimSpec::encode() const {
   writer.text(qemu_path).text(preload_path).text(record_dir_path).texts(exercise);
   writer.text(net_path);
   net.append_to(writer);
+  writer.text(trust);
   return writer.take();
 }
 
@@ -52,6 +53,7 @@ Result<ShimSpec> ShimSpec::decode(std::string_view bytes) {
   spec.exercise = reader.texts();
   spec.net_path = reader.text();
   spec.net = NetSpec::read(reader);
+  spec.trust = reader.text();
   if (!reader.done() || spec.version != kSpecVersion ||
       mode > static_cast<std::uint8_t>(LaunchMode::kMakeBase) ||
       accelerator > static_cast<std::uint8_t>(Accelerator::kTcg))

@@ -55,7 +55,7 @@ struct NetSpec {
 };
 
 struct ShimSpec {
-  std::uint32_t version = 2;
+  std::uint32_t version = 3;
   LaunchMode mode = LaunchMode::kBoot;
   bool start_main_on_attach =
       false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
@@ -71,6 +71,7 @@ struct ShimSpec {
   std::string record_dir_path;  ///< For messages only.
   std::string net_path;         ///< drupe-net; needed only for a sandbox with a network.
   NetSpec net;
+  std::string trust;  ///< Encoded TrustBundle for the guest; empty: none. Nothing here reads it.
   std::vector<std::string> exercise;  ///< kMakeBase: shell lines to run (each by /bin/sh -c; failures
                                       ///< ignored) so that hot code is loaded.
   [[nodiscard]] std::string encode() const;

@@ -1,4 +1,5 @@
-// The readers of the single clients' configuration; used by presets.cpp and its tests.
+// The readers of the single clients' configuration; used by presets.cpp, by the engine for the files of
+// certificate authorities, and by tests.
 #pragma once
 
 #include <set>
@@ -23,6 +24,11 @@ struct ConfiguredUrls {
 [[nodiscard]] ConfiguredUrls pip_urls(const PresetSource& source);
 [[nodiscard]] ConfiguredUrls npm_urls(const PresetSource& source);
 [[nodiscard]] ConfiguredUrls apt_urls(const PresetSource& source);
+
+/// Path of the file of certificate authorities that pip (`cert`) and npm (`cafile`) are told to use; empty:
+/// none.
+[[nodiscard]] std::string pip_authorities(const PresetSource& source);
+[[nodiscard]] std::string npm_authorities(const PresetSource& source);
 
 /// From the source of the pip that is installed; empty when none is found.
 struct PipDefault {

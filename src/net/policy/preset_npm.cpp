@@ -7,6 +7,7 @@ namespace {
 
 struct Settings {
   std::string registry;  ///< The last one read counts.
+  std::string cafile;    ///< The same.
   std::vector<std::string> scoped;
 };
 
@@ -35,6 +36,7 @@ void take_file(Settings& settings, std::string_view text, const PresetSource& so
     if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front())
       value = value.substr(1, value.size() - 2);
     if (key == "registry") settings.registry = value;
+    if (key == "cafile") settings.cafile = value;
     if (key.starts_with('@') && key.ends_with(":registry")) settings.scoped.push_back(value);
   }
 }
@@ -49,9 +51,7 @@ std::string variable_of(const PresetSource& source, std::string name) {
   return {};
 }
 
-}  // namespace
-
-ConfiguredUrls npm_urls(const PresetSource& source) {
+Settings settings_of(const PresetSource& source) {
   Settings settings;
   const std::string global = variable_of(source, "npm_config_globalconfig");
   const std::string prefix = variable_of(source, "npm_config_prefix");
@@ -74,7 +74,19 @@ ConfiguredUrls npm_urls(const PresetSource& source) {
     if (const auto text = source.file(path)) take_file(settings, *text, source);
   if (const std::string registry = variable_of(source, "npm_config_registry"); !registry.empty())
     settings.registry = registry;
+  if (const std::string cafile = variable_of(source, "npm_config_cafile"); !cafile.empty())
+    settings.cafile = cafile;
+  return settings;
+}
 
+}  // namespace
+
+std::string npm_authorities(const PresetSource& source) {
+  return settings_of(source).cafile;
+}
+
+ConfiguredUrls npm_urls(const PresetSource& source) {
+  const Settings settings = settings_of(source);
   ConfiguredUrls found;
   found.is_default = settings.registry.empty() && settings.scoped.empty();
   found.urls.push_back(settings.registry.empty() ? npm_default(source) : settings.registry);

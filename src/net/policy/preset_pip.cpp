@@ -9,6 +9,7 @@ namespace {
 
 struct Settings {
   std::string index;  ///< The last one read counts.
+  std::string cert;
   std::vector<std::string>
       extra;  ///< extra-index-url and find-links; all of them count, so that none is missing.
 };
@@ -16,6 +17,7 @@ struct Settings {
 void take_option(Settings& settings, std::string key, std::string_view value) {
   std::ranges::replace(key, '_', '-');
   const auto words = words_of(value);
+  if (key == "cert") settings.cert = trimmed(value);
   if (key == "index-url" && !words.empty()) settings.index = words.front();
   if (key == "extra-index-url" || key == "find-links")
     for (const std::string_view word : words) settings.extra.emplace_back(word);
@@ -70,16 +72,25 @@ std::vector<std::string> files_of(const PresetSource& source) {
   return files;
 }
 
-}  // namespace
-
-ConfiguredUrls pip_urls(const PresetSource& source) {
+Settings settings_of(const PresetSource& source) {
   Settings settings;
   for (const std::string& path : files_of(source))
     if (const auto text = source.file(path)) take_file(settings, *text);
   for (const auto& [variable, option] :
        {std::pair("PIP_INDEX_URL", "index-url"), std::pair("PIP_EXTRA_INDEX_URL", "extra-index-url"),
-        std::pair("PIP_FIND_LINKS", "find-links")})
+        std::pair("PIP_FIND_LINKS", "find-links"), std::pair("PIP_CERT", "cert")})
     if (const auto value = source.variable(variable)) take_option(settings, option, *value);
+  return settings;
+}
+
+}  // namespace
+
+std::string pip_authorities(const PresetSource& source) {
+  return settings_of(source).cert;
+}
+
+ConfiguredUrls pip_urls(const PresetSource& source) {
+  Settings settings = settings_of(source);
   ConfiguredUrls found;
   found.is_default = settings.index.empty() && settings.extra.empty();
   const PipDefault standard = pip_default(source);
