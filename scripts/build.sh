@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the release binaries into build/bin and the guest's kernel and initramfs into build/guest.
+# Builds the release binaries (drupe, druped and their helpers) into build/bin and the guest's kernel and initramfs into build/guest.
 #
 # usage: build.sh [--tests]    --tests: the unit tests as well
 set -euo pipefail

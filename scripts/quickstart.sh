@@ -1,7 +1,7 @@
 #!/bin/bash
 # From a fresh clone on Debian 12 to a Python program in a virtual machine of its own.
 #
-# Installs what is missing of scripts/packages.list (only this needs root), builds build/bin/drupe, makes the guest's
+# Installs what is missing of scripts/packages.list (only this needs root), builds build/bin/drupe and build/bin/druped, makes the guest's
 # kernel, builds the image devbox:1 and runs the main job. Safe to run again; finished steps are skipped quickly.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -2,7 +2,7 @@
 # Runs every test: structure and lints, unit tests (release, then with ASan and UBSan), fuzz targets (5 minutes together),
 # black-box tests over build/bin/drupe, the driver under KVM. Ends with the line "N passed, N failed[, N skipped]"; status 0 when none failed.
 #
-# usage: test.sh [STAGE...]    stages: lint unit agent net blackbox sanitize fuzz lab (default: all, in this order)
+# usage: test.sh [STAGE...]    stages: lint unit agent net blackbox api sanitize fuzz lab (default: all, in this order)
 # What the stages sanitize and fuzz run is compiled at idle priority beside the stages before them, which wait for guests half of
 # their time.
 # env:   DRUPE_TEST_HOME  home of the black-box tests; keeps the image devbox:1 between runs (default: build/test-home)
@@ -15,7 +15,7 @@ export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C.UTF-8
 python=python3
 "$python" -c "import pytest" 2>/dev/null || python=/usr/bin/python3
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(lint unit agent net blackbox sanitize fuzz lab)
+[ ${#stages[@]} -gt 0 ] || stages=(lint unit agent net blackbox api sanitize fuzz lab)
 
 mkdir -p build
 work=$(mktemp -d /tmp/drupe-test.XXXXXX)
@@ -133,6 +133,12 @@ stage_blackbox() {
   pytests blackbox tests/test_*.py
   run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
   result "nothing is left behind" $?
+}
+# druped over HTTP, and published clients of its API.
+stage_api() {
+  pytests api tests/api tests/clients
+  run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
+  result "nothing of druped is left behind" $?
 }
 stage_lab() { pytests lab tests/lab; }
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["druped"]  # its fixtures, for tests/api and tests/clients
+
 ROOT = Path(__file__).resolve().parents[1]
 BINARY = Path(os.environ.get("DRUPE_BINARY") or ROOT / "build" / "bin" / "drupe")
 IMAGE = "devbox:1"

@@ -1,0 +1,131 @@
+#include "api/program/config.h"
+
+#include <charconv>
+#include <functional>
+#include <map>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+namespace drupe::api {
+namespace {
+
+bool is_loopback(const std::string& address) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  return ::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+std::unexpected<Error> usage(const std::string& why) {
+  return fail(ErrorCode::kInvalidArgument, why, "'druped --help' tells what there is.");
+}
+
+Result<std::uint16_t> port_of(const std::string& text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size())
+    return usage("'" + text.substr(0, 40) + "' is no port");
+  return port;
+}
+
+}  // namespace
+
+std::string help_text() {
+  return R"(druped runs the CreateOS HTTP API v1 on this machine.
+
+Usage: druped [FLAGS]                      serve
+       druped key create [--user NAME]     make an API key and print it, this once
+       druped key list
+       druped key revoke ID                in force at once
+       druped config check                 read the configuration and say what is wrong with it
+
+Flags:
+  --config FILE         TOML; docs/druped.md has every key
+  --home DIRECTORY      default: $DRUPE_HOME, else $XDG_DATA_HOME/drupe, else ~/.local/share/drupe
+  --address ADDRESS     to listen on; default 127.0.0.1
+  --port PORT           default 7070; 0: any free one
+  --insecure-public     listen on an address that is not loopback, without TLS
+  --accept-emulation    create sandboxes although this machine can only emulate
+  --region NAME         what sandboxes are said to be in; default "local"
+  --rootfs NAME         for creates that name none; default devbox:1
+  --json                key list: as JSON
+  --help, --version
+)";
+}
+
+Status check_config(const Config& config) {
+  in6_addr any{};
+  if (::inet_pton(AF_INET, config.address.c_str(), &any) != 1 &&
+      ::inet_pton(AF_INET6, config.address.c_str(), &any) != 1)
+    return fail(ErrorCode::kInvalidArgument, "address \"" + config.address + "\" is not numeric",
+                "Write for example 127.0.0.1 or ::1.");
+  if (is_loopback(config.address) || config.insecure_public) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      "The address " + config.address + " can be reached by others, and without TLS they could read keys",
+      "Put a proxy with TLS before a loopback address, or say --insecure-public.");
+}
+
+Result<CommandLine> read_command_line(std::span<const std::string> arguments) {
+  CommandLine out;
+  for (std::size_t i = 0; i + 1 < arguments.size(); ++i)
+    if (arguments[i] == "--config") DRUPE_TRY(read_config_file(out.config, arguments[i + 1]));
+  const std::map<std::string, std::function<Status(const std::string&)>> with_value{
+      {"--config", [](const std::string&) -> Status { return {}; }},
+      {"--home",
+       [&](const std::string& text) -> Status {
+         out.config.home = text;
+         return {};
+       }},
+      {"--address",
+       [&](const std::string& text) -> Status {
+         out.config.address = text;
+         return {};
+       }},
+      {"--region",
+       [&](const std::string& text) -> Status {
+         out.config.region = text;
+         return {};
+       }},
+      {"--rootfs",
+       [&](const std::string& text) -> Status {
+         out.config.default_rootfs = text;
+         return {};
+       }},
+      {"--user",
+       [&](const std::string& text) -> Status {
+         out.user = text;
+         return {};
+       }},
+      {"--port",
+       [&](const std::string& text) -> Status {
+         DRUPE_ASSIGN(out.config.port, port_of(text));
+         return {};
+       }},
+  };
+  const std::map<std::string, bool*> switches{
+      {"--accept-emulation", &out.config.accept_emulation},
+      {"--insecure-public", &out.config.insecure_public},
+      {"--help", &out.help},
+      {"-h", &out.help},
+      {"--version", &out.version},
+      {"--json", &out.json},
+  };
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (!word.starts_with('-')) {
+      out.words.push_back(word);
+    } else if (const auto on = switches.find(word); on != switches.end()) {
+      *on->second = true;
+    } else if (const auto flag = with_value.find(word); flag != with_value.end()) {
+      if (i + 1 == arguments.size()) return usage(word + " needs a value");
+      DRUPE_TRY(flag->second(arguments[++i]));
+    } else {
+      return usage("There is no flag " + word.substr(0, 80));
+    }
+  }
+  return out;
+}
+
+}  // namespace drupe::api

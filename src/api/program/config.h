@@ -1,0 +1,45 @@
+// What druped is told: by its configuration file and its flags, which win.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace drupe::api {
+
+struct Config {
+  std::string home;                         ///< home: empty is the engine's default.
+  std::string address = "127.0.0.1";        ///< address: numeric; what is not loopback needs insecure_public.
+  std::uint16_t port = 7070;                ///< port
+  bool accept_emulation = false;            ///< accept_emulation
+  bool insecure_public = false;             ///< insecure_public: listen on any address without TLS.
+  std::string region = "local";             ///< region
+  std::string default_rootfs = "devbox:1";  ///< default_rootfs
+  std::vector<std::string> open_ranges;     ///< egress.open_ranges
+  std::int64_t most_disk_mib = 1048576;     ///< limits.disk_mib
+  std::int64_t max_requests = 512;          ///< limits.requests
+  std::int64_t retention_seconds = 90;      ///< limits.retention_seconds
+};
+
+/// Adds what the TOML file says. Unknown keys and wrong types are kInvalidArgument, with their line.
+Status read_config_file(Config& config, const std::string& path);
+
+/// What is left of the command line when the flags are taken.
+struct CommandLine {
+  Config config;
+  std::vector<std::string> words;
+  std::string user;  ///< --user of `key create`.
+  bool help = false, version = false, json = false;
+};
+/// Reads --config first, wherever it stands; other flags win over it.
+Result<CommandLine> read_command_line(std::span<const std::string> arguments);
+/// The text of --help.
+[[nodiscard]] std::string help_text();
+
+/// Whether that is told apart here: a public address without TLS is refused.
+Status check_config(const Config& config);
+
+}  // namespace drupe::api

@@ -1,0 +1,114 @@
+// read_config_file(): the only user of toml++.
+#include <array>
+#include <functional>
+#include <string_view>
+
+#include <fcntl.h>
+
+#include <toml++/toml.h>
+
+#include "api/program/config.h"
+#include "base/files.h"
+
+namespace drupe::api {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
+struct Place {
+  std::string file;
+  std::string key;
+  const toml::node& node;
+};
+
+std::unexpected<Error> wrong(const Place& place, const std::string& what) {
+  return fail(ErrorCode::kInvalidArgument, place.file + ":" + std::to_string(place.node.source().begin.line) +
+                                               ": " + place.key + " " + what);
+}
+
+using Setter = Status (*)(Config&, const Place&);
+
+template <auto Member>
+Status text(Config& config, const Place& place) {
+  const auto value = place.node.value_exact<std::string>();
+  if (!value) return wrong(place, "must be a string");
+  config.*Member = *value;
+  return {};
+}
+template <auto Member>
+Status flag(Config& config, const Place& place) {
+  const auto value = place.node.value_exact<bool>();
+  if (!value) return wrong(place, "must be true or false");
+  config.*Member = *value;
+  return {};
+}
+template <auto Member, std::int64_t Least, std::int64_t Most>
+Status number(Config& config, const Place& place) {
+  const auto value = place.node.value_exact<std::int64_t>();
+  if (!value || *value < Least || *value > Most)
+    return wrong(place, "must be a number from " + std::to_string(Least) + " to " + std::to_string(Most));
+  config.*Member = static_cast<std::remove_reference_t<decltype(config.*Member)>>(*value);
+  return {};
+}
+template <auto Member>
+Status texts(Config& config, const Place& place) {
+  const auto* const array = place.node.as_array();
+  if (array == nullptr || !array->is_homogeneous(toml::node_type::string)) {
+    if (array == nullptr || !array->empty()) return wrong(place, "must be a list of strings");
+  }
+  (config.*Member).clear();
+  for (const auto& item : *array) (config.*Member).push_back(item.value<std::string>().value_or(""));
+  return {};
+}
+
+struct Known {
+  std::string_view key;
+  Setter set;
+};
+constexpr std::array kKnown{
+    Known{"home", text<&Config::home>},
+    Known{"address", text<&Config::address>},
+    Known{"port", number<&Config::port, 0, 65535>},
+    Known{"accept_emulation", flag<&Config::accept_emulation>},
+    Known{"insecure_public", flag<&Config::insecure_public>},
+    Known{"region", text<&Config::region>},
+    Known{"default_rootfs", text<&Config::default_rootfs>},
+    Known{"egress.open_ranges", texts<&Config::open_ranges>},
+    Known{"limits.disk_mib", number<&Config::most_disk_mib, 1024, 1048576>},
+    Known{"limits.requests", number<&Config::max_requests, 4, 4096>},
+    Known{"limits.retention_seconds", number<&Config::retention_seconds, 0, 86400>},
+};
+
+Status apply(Config& config, const std::string& file, const std::string& prefix, const toml::table& table) {
+  for (const auto& [name, node] : table) {
+    const std::string key = prefix + std::string(name.str());
+    const Known* known = nullptr;
+    for (const Known& one : kKnown)
+      if (one.key == key) known = &one;
+    if (known != nullptr) {
+      DRUPE_TRY(known->set(config, Place{file, key, node}));
+    } else if (node.is_table() && (key == "egress" || key == "limits")) {
+      DRUPE_TRY(apply(config, file, key + ".", *node.as_table()));
+    } else {
+      return wrong(Place{file, key, node}, "is not known; docs/druped.md has every key");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_config_file(Config& config, const std::string& path) {
+  auto bytes = read_file(AT_FDCWD, path, kMostBytes);
+  if (!bytes) return std::unexpected(std::move(bytes).error().in("Reading the configuration " + path));
+  toml::table table;
+  try {
+    table = toml::parse(*bytes);
+  } catch (const toml::parse_error& error) {
+    return fail(ErrorCode::kInvalidArgument, path + ":" + std::to_string(error.source().begin.line) + ": " +
+                                                 std::string(error.description()));
+  }
+  return apply(config, path, "", table);
+}
+
+}  // namespace drupe::api

@@ -1,0 +1,63 @@
+// One call of the API: who makes it, what it says, and the services that answer it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/http/exchange.h"
+#include "api/json/value.h"
+#include "api/routes/envelope.h"
+#include "api/service/sandboxes.h"
+#include "api/store/store.h"
+
+namespace drupe::api {
+
+struct Services {
+  Store& store;
+  Sandboxes& sandboxes;
+};
+
+struct Call {
+  Exchange& exchange;
+  Services& services;
+  User caller;                                           ///< Empty on open routes.
+  std::map<std::string, std::string, std::less<>> path;  ///< Values of ":name" segments.
+
+  [[nodiscard]] const std::string& part(std::string_view name) const { return path.find(name)->second; }
+  /// The sandbox that the path names.
+  [[nodiscard]] const std::string& sandbox() const { return part("id"); }
+  /// The body as an object, at most `limit` bytes; a missing one is {}.
+  Answer<Value> object(std::size_t limit = std::size_t{1} << 20);
+};
+
+/// Finished JSON for the envelope; nothing when the handler has answered by itself.
+using Data = std::optional<std::string>;
+using RouteHandler = Answer<Data> (*)(Call&);
+
+struct Route {
+  std::string_view method;
+  std::string_view pattern;  ///< "/v1/sandboxes/:id/exec"
+  RouteHandler handler;
+  bool open = false;  ///< Without a key.
+};
+
+struct Page {
+  std::size_t limit = 50, offset = 0;
+};
+/// `limit` (1..500, 0 and absent: 50) and `offset` of the query. 400 for what is no number.
+Answer<Page> read_page(const RequestHead& head);
+/// {"data":[...],"pagination":{...}} of the page's part of `items`, each finished JSON.
+[[nodiscard]] std::string paginated(const std::vector<std::string>& items, const Page& page);
+
+// The groups of routes.
+[[nodiscard]] std::vector<Route> health_routes();
+[[nodiscard]] std::vector<Route> catalogue_routes();
+[[nodiscard]] std::vector<Route> sandbox_routes();
+[[nodiscard]] std::vector<Route> exec_routes();
+[[nodiscard]] std::vector<Route> file_routes();
+[[nodiscard]] std::vector<Route> unsupported_routes();
+
+}  // namespace drupe::api

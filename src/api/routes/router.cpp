@@ -1,0 +1,140 @@
+#include "api/routes/router.h"
+
+#include <algorithm>
+
+#include "api/json/writer.h"
+#include "base/log.h"
+#include "image/digest.h"
+
+namespace drupe::api {
+namespace {
+
+std::vector<std::string> split(std::string_view pattern) {
+  std::vector<std::string> parts;
+  pattern.remove_prefix(1);
+  while (true) {
+    const auto slash = pattern.find('/');
+    parts.emplace_back(pattern.substr(0, slash));
+    if (slash == std::string_view::npos) return parts;
+    pattern.remove_prefix(slash + 1);
+  }
+}
+
+bool matches(const std::vector<std::string>& pattern, const std::vector<std::string>& segments) {
+  return std::ranges::equal(pattern, segments, [](const std::string& part, const std::string& segment) {
+    return part.starts_with(':') ? !segment.empty() : part == segment;
+  });
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+std::string key_hash(std::string_view key) {
+  return sha256_hex(key);
+}
+
+Answer<Value> Call::object(std::size_t limit) {
+  auto body = exchange.whole_body(limit);
+  if (!body && body.error().code == ErrorCode::kLimit) return refuse(413, "too_large", body.error().message);
+  API_ASSIGN(const std::string text, std::move(body));
+  API_ASSIGN(Value value, parse_object(text));
+  return value;
+}
+
+Answer<Page> read_page(const RequestHead& head) {
+  Page page;
+  const auto number = [&](std::string_view name, std::size_t& value) -> bool {
+    const auto text = head.parameter(name);
+    if (!text || text->empty()) return true;
+    const bool digits = std::ranges::all_of(*text, [](char c) { return c >= '0' && c <= '9'; });
+    if (!digits || text->size() > 9) return false;
+    value = std::stoul(std::string(*text));
+    return true;
+  };
+  if (!number("limit", page.limit))
+    return refuse(400, "invalid_argument", "limit must be a number from 1 to 500");
+  if (!number("offset", page.offset))
+    return refuse(400, "invalid_argument", "offset must be a number from 0");
+  if (page.limit == 0) page.limit = 50;
+  page.limit = std::min<std::size_t>(page.limit, 500);
+  return page;
+}
+
+std::string paginated(const std::vector<std::string>& items, const Page& page) {
+  const std::size_t first = std::min(page.offset, items.size());
+  const std::size_t count = std::min(page.limit, items.size() - first);
+  JsonWriter json;
+  json.begin_object().key("data").begin_array();
+  for (std::size_t i = first; i < first + count; ++i) json.raw(items[i]);
+  json.end_array().key("pagination").begin_object();
+  json.field("total", items.size())
+      .field("limit", page.limit)
+      .field("offset", page.offset)
+      .field("count", count);
+  return json.end_object().end_object().take();
+}
+
+Router::Router(Services services) : services_(services) {
+  for (const auto& group : {health_routes(), catalogue_routes(), sandbox_routes(), exec_routes(),
+                            file_routes(), unsupported_routes()})
+    for (const Route& route : group) entries_.push_back({route, split(route.pattern)});
+}
+
+Answer<User> Router::authenticate(const RequestHead& head) {
+  const auto key = head.header("x-api-key");
+  const ApiError unknown{401, "invalid api key", "", "auth"};
+  if (!key || trimmed(*key).empty()) return std::unexpected(ApiError{401, "missing api key", "", "auth"});
+  // Which of several was meant is anybody's guess.
+  if (std::ranges::count(head.headers, "x-api-key", &Header::name) > 1) return std::unexpected(unknown);
+  API_ASSIGN(const auto user, services_.store.user_of_key(key_hash(trimmed(*key))));
+  if (!user) return std::unexpected(unknown);
+  return *user;
+}
+
+Answer<Data> Router::answer(Exchange& exchange) {
+  const RequestHead& head = exchange.head();
+  const Entry* found = nullptr;
+  bool other_method = false;
+  for (const Entry& entry : entries_) {
+    if (!matches(entry.segments, head.segments)) continue;
+    const bool same =
+        entry.route.method == head.method || (head.method == "HEAD" && entry.route.method == "GET");
+    if (same) {
+      found = &entry;
+      break;
+    }
+    other_method = true;
+  }
+  Call call{exchange, services_, {}, {}};
+  // Asked before anything is said about what exists: an address has one answer for strangers.
+  if (found == nullptr || !found->route.open) {
+    auto user = authenticate(head);
+    if (!user) return std::unexpected(std::move(user).error());
+    call.caller = *std::move(user);
+  }
+  if (found == nullptr && other_method)
+    return refuse(405, "method_not_allowed", "this address does not know the method " + head.method);
+  if (found == nullptr) return refuse(404, "not_found", "there is nothing at this address: not found");
+  for (std::size_t i = 0; i < found->segments.size(); ++i)
+    if (found->segments[i].starts_with(':')) call.path[found->segments[i].substr(1)] = head.segments[i];
+  return found->route.handler(call);
+}
+
+void Router::handle(Exchange& exchange) {
+  auto data = answer(exchange);
+  if (exchange.answered()) {
+    if (!data) exchange.abort();
+    return;
+  }
+  if (data && !*data) return exchange.abort();
+  if (!data && data.error().status >= 500)
+    log(LogLevel::kWarning, exchange.request_id() + ": " + data.error().message);
+  static_cast<void>(exchange.send(data ? success(**data) : failure(data.error())));
+}
+
+}  // namespace drupe::api

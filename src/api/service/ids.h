@@ -1,0 +1,23 @@
+// Identifiers and times of the API.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace drupe::api {
+
+/// `prefix` and a ULID in lower case: 26 characters, of which the first ten are the time in milliseconds.
+[[nodiscard]] std::string make_id(std::string_view prefix);
+/// "sb-" and 26 characters of that alphabet.
+[[nodiscard]] bool is_sandbox_id(std::string_view text);
+
+/// `prefix` and 256 random bits in base64url: a secret.
+[[nodiscard]] std::string make_secret(std::string_view prefix);
+/// What of a secret may be shown: its first 8 and last 4 characters.
+[[nodiscard]] std::string secret_hint(std::string_view secret);
+
+/// CLOCK_REALTIME in nanoseconds.
+[[nodiscard]] std::int64_t now_ns();
+
+}  // namespace drupe::api

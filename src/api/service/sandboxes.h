@@ -1,0 +1,151 @@
+// The sandboxes of the API: rows of the store over machines of the engine.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/service/engines.h"
+#include "api/store/store.h"
+#include "base/event_loop.h"
+#include "base/result.h"
+
+namespace drupe::api {
+
+struct SandboxSettings {
+  std::string home;
+  std::string region = "local";
+  std::string default_rootfs = "devbox:1";
+  bool accept_emulation = false;
+  std::vector<std::string> open_ranges;  ///< Closed address ranges that egress rules may name.
+  std::int64_t most_disk_mib = std::int64_t{1} << 20;
+  std::chrono::seconds retention{90};  ///< How long an ended sandbox can still be seen.
+};
+
+enum class State : std::uint8_t {
+  kCreating,
+  kRunning,
+  kPausing,
+  kPaused,
+  kResuming,
+  kForking,
+  kError,
+  kDestroying,
+  kDestroyed,
+  kFailed,
+};
+[[nodiscard]] std::string_view to_string(State state);
+[[nodiscard]] std::optional<State> state_from(std::string_view word);
+
+/// A sandbox as a client sees it.
+struct SandboxView {
+  SandboxRow row;
+  State state = State::kCreating;
+  std::string ip;  ///< Empty: none yet.
+  std::optional<std::int64_t> paused_ns;
+};
+
+struct CreateRequest {
+  std::string shape;
+  std::optional<std::string> rootfs, name;
+  std::int64_t disk_mib = 0;  ///< 0: the shape's.
+  std::optional<std::vector<std::string>> egress;
+  std::map<std::string, std::string> envs;
+  std::vector<std::string> ssh_pubkeys;
+  bool ingress = false;
+  std::optional<std::int64_t> auto_pause_s;
+};
+
+struct ForkRequest {
+  bool start_paused = false;
+  std::optional<std::vector<std::string>> egress, ssh_pubkeys;
+  std::optional<std::map<std::string, std::string>> envs;
+  std::optional<bool> ingress;
+};
+
+struct PatchRequest {
+  std::optional<bool> ingress;
+  std::optional<std::int64_t> auto_pause_s;
+  bool disable_auto_pause = false;
+};
+
+struct RootfsList {
+  std::vector<std::string> names;
+  std::string preferred;
+};
+
+/// Callable from any thread; operations block. Ids that are not the caller's are kNotFound. Operations that
+/// change the life of one sandbox exclude each other: the second is kInvalidState at once.
+class Sandboxes {
+ public:
+  Sandboxes(SandboxSettings settings, Store& store, Engines& engines)
+      : settings_(std::move(settings)), store_(store), engines_(engines) {}
+
+  /// Brings the store in line with the machines that are there, after whatever happened to the last process.
+  Status reconcile();
+
+  Result<SandboxView> create(const std::string& owner, const CreateRequest& request);
+  Result<SandboxView> find(const std::string& owner, const std::string& id);
+  /// Newest first; those that ended a while ago are no longer there.
+  Result<std::vector<SandboxView>> list(const std::string& owner);
+  Result<SandboxView> patch(const std::string& owner, const std::string& id, const PatchRequest& request);
+  Result<SandboxView> destroy(const std::string& owner, const std::string& id);
+  Result<SandboxView> pause(const std::string& owner, const std::string& id);
+  Result<SandboxView> resume(const std::string& owner, const std::string& id);
+  Result<SandboxView> fork(const std::string& owner, const std::string& id, const ForkRequest& request);
+  Result<SandboxView> set_egress(const std::string& owner, const std::string& id,
+                                 const std::optional<std::vector<std::string>>& egress);
+  Result<SandboxView> add_ssh_pubkeys(const std::string& owner, const std::string& id,
+                                      const std::vector<std::string>& keys);
+
+  /// A running sandbox and a connection to it.
+  struct Access {
+    Engines::Lease engine;
+    SandboxRow row;
+    std::unique_ptr<ShimClient> client;  ///< On the engine's loop; gone before the engine is.
+
+    Access(Engines::Lease lease, SandboxRow found, std::unique_ptr<ShimClient> connected)
+        : engine(std::move(lease)), row(std::move(found)), client(std::move(connected)) {}
+  };
+  /// kInvalidState, with the state and what was `to_do` ("accessing files") in words, when it is not running.
+  Result<Access> access(const std::string& owner, const std::string& id, std::string_view to_do);
+
+  Result<RootfsList> rootfs();
+  /// "hardware-virtualized" or "emulated".
+  Result<std::string> isolation();
+  [[nodiscard]] const SandboxSettings& settings() const { return settings_; }
+
+ private:
+  /// One operation on a sandbox's life, from its begin to its destruction.
+  class Operation;
+  friend class Operation;
+
+  Result<SandboxRow> own_row(const std::string& owner, const std::string& id);
+  Result<SandboxView> look(SandboxRow row, Engine& engine);
+  Result<SandboxView> look(SandboxRow row);
+  Status require(const SandboxView& view, State state, std::string_view to_do);
+  Status check_isolation();
+  Result<Operation> begin(const std::string& id, State shown);
+  Result<Operation> begin_when_idle(const std::string& id, State shown, Deadline deadline);
+  Result<SandboxView> start_new(SandboxRow row, const CreateRequest& request, const NetworkOptions& network);
+  Result<SandboxRow> new_row(const std::string& owner, const CreateRequest& request);
+  Status reconcile_row(SandboxRow row, Engine& engine);
+  Status set_idle_timeout(Engine& engine, const SandboxRow& row);
+  Status mark_ended(SandboxRow& row, Phase phase);
+
+  const SandboxSettings settings_;
+  Store& store_;
+  Engines& engines_;
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::map<std::string, State> operations_;  ///< Under mutex_: id, what its operation is shown as.
+  std::optional<std::string> isolation_;     ///< Under mutex_.
+};
+
+}  // namespace drupe::api

@@ -1,0 +1,78 @@
+#include "api/store/migrations.h"
+
+#include <array>
+
+namespace drupe::api {
+namespace {
+
+// PRAGMA user_version is how many of these were applied.
+constexpr std::array kSteps{
+    // 1: users, keys, sandboxes.
+    R"sql(
+CREATE TABLE users (
+  id TEXT PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  admin INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE keys (
+  id TEXT PRIMARY KEY,
+  user_id TEXT NOT NULL REFERENCES users (id),
+  hash TEXT NOT NULL UNIQUE,
+  hint TEXT NOT NULL,
+  created_ns INTEGER NOT NULL,
+  revoked_ns INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE TABLE sandboxes (
+  id TEXT PRIMARY KEY,
+  engine_id TEXT NOT NULL,
+  owner TEXT NOT NULL REFERENCES users (id),
+  name TEXT NOT NULL,
+  phase TEXT NOT NULL CHECK (phase IN ('creating', 'live', 'destroying', 'destroyed', 'failed')),
+  shape TEXT NOT NULL,
+  rootfs TEXT NOT NULL,
+  vcpu INTEGER NOT NULL,
+  mem_mib INTEGER NOT NULL,
+  disk_mib INTEGER NOT NULL,
+  egress TEXT,
+  envs TEXT NOT NULL,
+  ssh_pubkeys TEXT NOT NULL,
+  ingress INTEGER NOT NULL,
+  auto_pause_s INTEGER,
+  forked_from TEXT,
+  created_ns INTEGER NOT NULL,
+  running_ns INTEGER,
+  resumed_ns INTEGER,
+  destroyed_ns INTEGER,
+  spawn_us INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX live_names ON sandboxes (owner, name) WHERE phase IN ('creating', 'live');
+CREATE INDEX newest ON sandboxes (owner, created_ns DESC, id DESC);
+)sql",
+};
+
+}  // namespace
+
+int newest_version() {
+  return static_cast<int>(kSteps.size());
+}
+
+Status migrate(Database& database) {
+  while (true) {
+    DRUPE_ASSIGN(Transaction transaction, Transaction::begin(database));
+    std::int64_t version = 0;
+    {
+      DRUPE_ASSIGN(Statement statement, database.prepare("PRAGMA user_version"));
+      DRUPE_TRY(statement.step());
+      version = statement.integer(0);
+    }
+    if (version > newest_version())
+      return fail(ErrorCode::kUnsupported, "The accounts' store was written by a later version of druped",
+                  "Install that version again, or give druped another home.");
+    if (version == newest_version()) return {};
+    DRUPE_TRY(database.execute(kSteps.at(static_cast<std::size_t>(version))));
+    DRUPE_TRY(database.execute("PRAGMA user_version = " + std::to_string(version + 1)));
+    DRUPE_TRY(transaction.commit());
+  }
+}
+
+}  // namespace drupe::api

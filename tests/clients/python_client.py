@@ -1,0 +1,109 @@
+"""What users of the published Python client do, one function each; run by test_client_python.py with the client's own
+interpreter. An assertion that fails or an exception is a failure."""
+
+import sys
+
+from createos import APIError, Client, CreateSandboxRequest, ForkSandboxRequest, RunCommandRequest
+
+SHAPE = "s-1vcpu-256mb"
+
+
+def request(**fields):
+    return CreateSandboxRequest(shape=SHAPE, **fields)
+
+
+def run(sandbox, command, *arguments):
+    return sandbox.run_command(RunCommandRequest(command=command, arguments=list(arguments))).result
+
+
+def hello_world(client):
+    assert client.health().up and client.readiness().ready
+    before = client.who_am_i()
+    assert before.user_id
+    sandbox = client.create_sandbox(request())
+    try:
+        result = run(sandbox, "uname", "-a")
+        assert result.exit_code == 0 and "Linux" in result.standard_output
+        assert client.get_sandbox(sandbox.id).name == sandbox.name
+        assert sandbox.id in [one.id for one in client.list_sandboxes()]
+        assert client.who_am_i().stats.running >= 1
+    finally:
+        sandbox.destroy()
+    sandbox.wait_until_destroyed()
+
+
+def command_streaming(client):
+    sandbox = client.create_sandbox(request())
+    try:
+        sandbox.files.upload("/tmp/script.py", b"import time\nfor i in range(3): print('result', i, flush=True)\nprint('\\u2028\\u0085')\n")
+        with sandbox.stream_command(RunCommandRequest(command="python3", arguments=["/tmp/script.py"])) as stream:
+            events = list(stream)
+        text = "".join(event.data for event in events if event.type == "stdout")
+        assert text == "result 0\nresult 1\nresult 2\n\u2028\u0085\n", text
+        assert events[-1].type == "exit" and events[-1].exit_code == 0, events
+    finally:
+        sandbox.destroy()
+
+
+def files_and_snapshots(client):
+    base = client.create_sandbox(request())
+    made = [base]
+    try:
+        base.files.upload("/root/seed.txt", b"seed")
+        assert run(base, "cat", "/root/seed.txt").standard_output == "seed"
+        base.pause()
+        base.wait_until_paused()
+        child = base.fork(ForkSandboxRequest(start_paused=True))
+        made.append(child)
+        child.wait_until_paused()
+        child.resume()
+        child.wait_until_running()
+        assert run(child, "cat", "/root/seed.txt").standard_output == "seed"
+        child.files.upload("/root/seed.txt", b"child")
+        base.resume()
+        base.wait_until_running()
+        with base.files.download("/root/seed.txt") as stream:
+            assert stream.read() == b"seed"
+    finally:
+        for one in made:
+            one.destroy()
+
+
+def errors(client):
+    try:
+        client.get_sandbox("sb-00000000000000000000000000")
+        raise AssertionError("a sandbox that is not there was found")
+    except APIError as error:
+        assert error.status_code == 404 and "not found" in str(error), error
+    try:
+        client.create_sandbox(CreateSandboxRequest(shape="nonsense"))
+        raise AssertionError("a shape that is not there was accepted")
+    except APIError as error:
+        assert error.status_code == 400 and "choices" in str(error), error
+
+
+def catalogue(client):
+    assert "s-4vcpu-8gb" in [shape.id for shape in client.list_shapes()]
+    assert "devbox:1" in client.list_root_file_systems().root_file_systems
+
+
+def settings(client):
+    sandbox = client.create_sandbox(request(environment_variables={"A": "1"}, egress_rules=["240.0.0.0/4"]))
+    try:
+        assert sandbox.egress().egress_rules == ["240.0.0.0/4"]
+        assert sandbox.set_egress([]).egress_rules == []
+        assert sandbox.egress().egress_rules == []
+        sandbox.set_auto_pause(60)
+        assert sandbox.refresh().data.auto_pause_after_seconds == 60
+        sandbox.set_auto_pause(None)
+        assert not sandbox.refresh().data.auto_pause_after_seconds
+        assert sandbox.add_ssh_public_keys(["ssh-ed25519 AAAAC3Nza x"]) == 1
+        assert sandbox.shell("echo $A").result.standard_output == "1\n"
+        assert client.get_sandbox_by_ip(sandbox.ip_address).id == sandbox.id
+    finally:
+        sandbox.destroy()
+
+
+if __name__ == "__main__":
+    with Client(base_url=sys.argv[1], api_key=sys.argv[2], timeout=240) as connected:
+        globals()[sys.argv[3]](connected)
