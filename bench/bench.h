@@ -48,6 +48,7 @@ Status row_generations(Bench& bench);
 Status row_memory(Bench& bench);
 Status row_bulk(Bench& bench);
 Status row_image(Bench& bench);
+Status row_network(Bench& bench);
 Status row_parallel(Bench& bench);
 Status row_program(Bench& bench);
 

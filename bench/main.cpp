@@ -23,7 +23,7 @@ struct Row {
   RowFunction run;
 };
 
-constexpr std::array<Row, 13> kRows{{{"program", row_program},
+constexpr std::array<Row, 14> kRows{{{"program", row_program},
                                      {"run", row_run},
                                      {"start", row_start},
                                      {"pool", row_pool},
@@ -35,6 +35,7 @@ constexpr std::array<Row, 13> kRows{{{"program", row_program},
                                      {"memory", row_memory},
                                      {"bulk", row_bulk},
                                      {"image", row_image},
+                                     {"network", row_network},
                                      {"parallel", row_parallel}}};
 
 constexpr const char* kUsage =

@@ -1,7 +1,6 @@
 #include "raw_port.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <vector>
 
 #include <fcntl.h>
@@ -10,45 +9,15 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "own_initramfs.h"
 
 namespace drupe::bench {
 namespace {
 
-constexpr std::size_t kMostFile = 64U << 20;
 constexpr std::size_t kBlock = 65536;
 constexpr off_t kMib = 1 << 20;
 constexpr std::uint32_t kMemoryMib = 256;
 constexpr std::chrono::seconds kLimit{300};
-
-// A newc archive; source: linux/Documentation/driver-api/early-userspace/buffer-format.rst.
-void add_to_archive(std::string& out, const std::string& name, const std::string& data, unsigned mode) {
-  char head[111];
-  std::snprintf(head, sizeof head, "070701%08X%08X%08X%08X%08X%08X%08zX%08X%08X%08X%08X%08zX%08X", 0U, mode,
-                0U, 0U, 1U, 0U, data.size(), 0U, 0U, 0U, 0U, name.size() + 1, 0U);
-  out.append(head).append(name).push_back('\0');
-  out.resize((out.size() + 3) / 4 * 4);
-  out.append(data);
-  out.resize((out.size() + 3) / 4 * 4);
-}
-
-Result<std::string> initramfs(const RawPort::Files& files) {
-  std::string out;
-  for (const char* dir : {"dev", "proc", "sys", "mods"}) add_to_archive(out, dir, "", 040755);
-  DRUPE_ASSIGN(const std::string init, read_file(AT_FDCWD, files.init, kMostFile));
-  add_to_archive(out, "init", init, 0100755);
-  const std::string modules = files.guest_dir + "/modules/";
-  DRUPE_ASSIGN(const std::string order, read_file(AT_FDCWD, modules + "order", kMostFile));
-  add_to_archive(out, "mods/order", order, 0100644);
-  for (std::size_t at = 0; at < order.size();) {
-    const auto end = std::min(order.find('\n', at), order.size());
-    const std::string name = order.substr(at, end - at) + ".ko";
-    DRUPE_ASSIGN(const std::string module, read_file(AT_FDCWD, modules + name, kMostFile));
-    add_to_archive(out, "mods/" + name, module, 0100644);
-    at = end + 1;
-  }
-  add_to_archive(out, "TRAILER!!!", "", 0);
-  return out;
-}
 
 /// A new file under `scratch` that nobody can name any more.
 Result<UniqueFd> sized_file(const std::string& scratch, off_t bytes) {
@@ -65,7 +34,7 @@ Result<LaunchSpec> make_spec(const RawPort::Files& files) {
   LaunchSpec spec;
   spec.shape.memory_mib = kMemoryMib;
   DRUPE_ASSIGN(spec.kernel, open_at(AT_FDCWD, files.guest_dir + "/vmlinux", O_RDONLY));
-  DRUPE_ASSIGN(const std::string archive, initramfs(files));
+  DRUPE_ASSIGN(const std::string archive, own_initramfs(files.guest_dir, files.init));
   DRUPE_ASSIGN(const UniqueFd archive_file, sized_file(files.scratch, 0));
   DRUPE_TRY(write_all(archive_file.get(), archive));
   DRUPE_ASSIGN(spec.initramfs, read_only(archive_file));

@@ -75,7 +75,10 @@ class Network {
 /// guest keeps those that its programs know. Of a range for benchmarks (RFC 2544), which no network that a
 /// guest could want to reach uses; the other of a range for local use (RFC 4193).
 namespace inner {
-inline constexpr std::uint32_t kMtu = 1500;
+/// The guest's link ends in the network process, which speaks to the world over sockets of the host: no
+/// packet of this size ever leaves. One frame of 64 KiB costs guest and process as much as one of 1,500 bytes
+/// (bench row `network`).
+inline constexpr std::uint32_t kMtu = 65520;
 inline constexpr const char* kGuestV4 = "198.19.254.2";
 inline constexpr const char* kGatewayV4 = "198.19.254.1";
 inline constexpr std::uint8_t kPrefixV4 = 30;
