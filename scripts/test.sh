@@ -97,7 +97,10 @@ stage_sanitize() {
 stage_fuzz() { run scripts/fuzz.sh --total "${DRUPE_FUZZ_TOTAL:-240}" > "$results/fuzz"; cat "$results/fuzz"; }
 stage_agent() { pytests agent tests/agent; }
 # A pytest of its own: it moves into namespaces.
-stage_net() { pytests net tests/net; }
+stage_net() {
+  pytests net tests/net
+  pytests net_guests tests/net_guests
+}
 stage_blackbox() {
   # Not by folder: the files of tests/agent have names of their own kind.
   pytests blackbox tests/test_*.py
