@@ -17,10 +17,23 @@ step() {  # TEXT COMMAND...: says what happens and how long it took
   echo "   $((SECONDS - start)) s"
 }
 
+# On a machine without npm Debian's package of it, from apt's own mirror, says where npm fetches from; it is not installed.
+debian_npm_registry() {
+  local folder definitions=./usr/share/nodejs/npm/lib/utils/config/definitions.js
+  folder=$(mktemp -d) || return
+  (cd "$folder" && apt-get download -q npm >/dev/null 2>&1 && dpkg-deb --fsys-tarfile npm_*.deb | tar -xO "$definitions") |
+    sed -n "/^define('registry', {/,/default:/s/.*default: *'\([^']*\)'.*/\1/p"
+  rm -rf "$folder"
+}
+
 image() {
   if "$drupe" image inspect devbox:1 >/dev/null 2>&1; then
     echo "   devbox:1 is there already"
   else
+    if [ -z "${DRUPE_NPM_REGISTRY:-}" ] && ! command -v npm >/dev/null; then
+      DRUPE_NPM_REGISTRY=$(debian_npm_registry)
+      export DRUPE_NPM_REGISTRY
+    fi
     "$drupe" image build-debian devbox:1
   fi
 }

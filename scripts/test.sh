@@ -127,7 +127,10 @@ stage_fuzz() {
 }
 stage_agent() { pytests agent tests/agent; }
 # A pytest of its own: it moves into namespaces.
-stage_net() { pytests net tests/net; }
+stage_net() {
+  pytests net tests/net
+  pytests net_guests tests/net_guests
+}
 stage_blackbox() {
   # Not by folder: the files of tests/agent have names of their own kind.
   pytests blackbox tests/test_*.py

@@ -198,3 +198,16 @@ def test_a_key_beside_the_certificate_stays_on_the_host(ca_drupe, authority, tmp
     line = key.splitlines()[1].decode()
     found = ca_drupe("run", "--host-ca", IMAGE, "grep", "-rlF", "--", line, "/etc/ssl", "/usr/local/share", env={"SSL_CERT_FILE": str(both)}, code=None)
     assert found.code == 1, found
+
+
+def test_a_large_store(ca_drupe, authority, flags, url, tmp_path):
+    """More than a stream's first credit and a frame; the one that counts is the last."""
+    der = ssl.PEM_cert_to_DER_cert(authority.read_text())
+    store = tmp_path / "large.pem"
+    others = (der.replace(b"drupe-test-authority", b"drupe-test-%09d" % number) for number in range(1500))
+    store.write_text("".join(map(ssl.DER_cert_to_PEM_cert, others)) + authority.read_text())
+    assert store.stat().st_size > 3 * 256 * 1024
+    script = f"grep -c BEGIN {STORE}; ls /usr/local/share/ca-certificates | wc -l; curl -sS {url}"
+    shown = ca_drupe("run", "--host-ca", *flags, IMAGE, "sh", "-c", script, env={"SSL_CERT_FILE": str(store)}, timeout=300)
+    bundle, files, page = shown.text.split()
+    assert int(bundle) > 1501 and files == "1501" and page == "safe", shown

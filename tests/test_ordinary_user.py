@@ -1,13 +1,17 @@
 """The product as an ordinary user that the test makes: own home, no privilege, no group, no subordinate ids of ours."""
 
+import json
 import os
 import pwd
 import shutil
 import subprocess
+import urllib.request
+from pathlib import Path
 
 import pytest
 
 from conftest import BINARY, IMAGE, ROOT, remember_home
+from test_network import Web, own_address
 
 USER = "drupe-test-user"
 
@@ -80,3 +84,27 @@ def test_nothing_of_the_user_runs_as_root_or_is_root_owned(user):
         for name in files:
             assert os.lstat(os.path.join(folder, name)).st_uid == pwd.getpwnam(USER).pw_uid
     user("rm", "-f", "owned")
+
+
+def test_network(user):
+    """A server of the test's own by policy, a published port, and the host's authorities."""
+    web = Web(own_address())
+    try:
+        fetch = f"import urllib.request as u; print(u.urlopen('http://{web.address}:{web.port}/', timeout=60).read().decode())"
+        allowed = ("--allow", f"{web.address}:{web.port}", "--allow-private", web.address, "--host-ca")
+        user("run", "-d", "--name", "net", *allowed, "-p", "18080:8000", IMAGE, "python3", "-m", "http.server", "8000")
+        assert user("exec", "net", "python3", "-c", fetch).stdout == b"hello\n"
+        closed = user("exec", "net", "python3", "-c", fetch.replace(f":{web.port}/", f":{web.port - 1}/"), code=1)
+        assert b"refused" in closed.stderr
+        # Accepted before the server in the guest listens; the answer comes when it does.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        assert b"Directory listing" in opener.open("http://127.0.0.1:18080/", timeout=60).read()
+        entry = user("inspect", "net").stdout
+        pid = json.loads(entry)[0]["live"]["network_pid"]
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert f"Uid:\t{pwd.getpwnam(USER).pw_uid}\t" in status and "CapEff:\t0000000000000000" in status
+    finally:
+        user("rm", "-f", "net", code=None)
+        web.shutdown()
+        web.server_close()
+

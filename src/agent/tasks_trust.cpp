@@ -28,10 +28,12 @@ constexpr int kMaxSameHash = 64;
 /// missing, because the variables that sandboxes get name it.
 constexpr const char* kMainStore = "/etc/ssl/certs/ca-certificates.crt";
 /// The same of Fedora and its kin, openSUSE, Alpine, and of OpenSSL as its authors build it.
-constexpr const char* kOtherStores[] = {
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/certs/ca-bundle.crt",
-    "/var/lib/ca-certificates/ca-bundle.pem",            "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",                                 "/usr/lib/ssl/cert.pem"};
+constexpr const char* kOtherStores[] = {"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+                                        "/etc/pki/tls/certs/ca-bundle.crt",
+                                        "/var/lib/ca-certificates/ca-bundle.pem",
+                                        "/etc/ssl/ca-bundle.pem",
+                                        "/etc/ssl/cert.pem",
+                                        "/usr/lib/ssl/cert.pem"};
 /// Where links by hash are, and, of update-ca-certificates(8) and update-ca-trust(8), the administrator's own
 /// authorities.
 constexpr const char* kHashedDir = "/etc/ssl/certs";
@@ -123,7 +125,8 @@ void remove_others(int local, int hashed, const std::vector<TrustedAuthority>& a
 Status link_to(int dir, const std::string& name, const std::string& target) {
   if (read_link(dir, name) == target) return {};
   ::unlinkat(dir, name.c_str(), 0);
-  if (::symlinkat(target.c_str(), dir, name.c_str()) != 0) return file_error("Creating the link", name, errno);
+  if (::symlinkat(target.c_str(), dir, name.c_str()) != 0)
+    return file_error("Creating the link", name, errno);
   return {};
 }
 

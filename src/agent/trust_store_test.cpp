@@ -30,8 +30,8 @@ TEST(TrustStore, AddsWhatIsMissingAndKeepsWhatTheImageHas) {
 }
 
 TEST(TrustStore, LineLengthsAndLineEndsDoNotMakeAnotherCertificate) {
-  const auto merged = merge_store(
-      "-----BEGIN CERTIFICATE-----\r\nAB\r\nCD\r\n-----END CERTIFICATE-----\r\n", {authority("ABCD")});
+  const auto merged = merge_store("-----BEGIN CERTIFICATE-----\r\nAB\r\nCD\r\n-----END CERTIFICATE-----\r\n",
+                                  {authority("ABCD")});
   EXPECT_TRUE(merged.added.empty());
   EXPECT_TRUE(merge_store("", {authority("A"), authority("A")}).added.size() == 1);
 }

@@ -217,8 +217,9 @@ Result<std::vector<TrustedAuthority>> read_certificates(std::string_view pem) {
     const auto subject = der ? subject_of(*der) : std::nullopt;
     const auto name = subject ? canonical_name(*subject) : std::nullopt;
     if (!name)
-      return fail(ErrorCode::kInvalidArgument,
-                  "Its CERTIFICATE block number " + std::to_string(found.size() + 1) + " holds no certificate");
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "Its CERTIFICATE block number " + std::to_string(found.size() + 1) + " holds no certificate");
     Sha256 digest;
     digest.update(*der);
     const std::string id = digest.hex().substr(0, kIdDigits);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include <fcntl.h>
+
 #include <gtest/gtest.h>
 
 #include "base/files.h"
@@ -19,9 +20,9 @@ TEST(Certificate, HashAndIdAreOpenSslsOwn) {
     const char* pem;
     const char* hash;
     const char* id;
-  } table[] = {{kPlain, "734a4e5f", "d5f42453cbdaff20"},    // blanks to be joined, capital letters
-               {kUtf8, "27a30b53", "6aa7f48a218cb727"},     // letters that are not ASCII stay capital
-               {kMulti, "6a228563", "f7e25c69c98ec0aa"}};   // two values in one set
+  } table[] = {{kPlain, "734a4e5f", "d5f42453cbdaff20"},   // blanks to be joined, capital letters
+               {kUtf8, "27a30b53", "6aa7f48a218cb727"},    // letters that are not ASCII stay capital
+               {kMulti, "6a228563", "f7e25c69c98ec0aa"}};  // two values in one set
   for (const auto& line : table) {
     const auto found = read_certificates(line.pem);
     ASSERT_TRUE(found) << found.error().message;
@@ -33,8 +34,9 @@ TEST(Certificate, HashAndIdAreOpenSslsOwn) {
 }
 
 TEST(Certificate, OnlyCertificatesAreTaken) {
-  const std::string text = std::string("# comment\r\n-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n") +
-                           kPlain + "between\n" + kUtf8 + kPlain + "-----BEGIN TRUSTED CERTIFICATE-----\nAA==\n";
+  const std::string text =
+      std::string("# comment\r\n-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n") + kPlain +
+      "between\n" + kUtf8 + kPlain + "-----BEGIN TRUSTED CERTIFICATE-----\nAA==\n";
   const auto found = read_certificates(text);
   ASSERT_TRUE(found);
   ASSERT_EQ(found->size(), 2U);

@@ -65,10 +65,12 @@ class Collector {
 
   Result<TrustBundle> finish() {
     if (bundle_.authorities.empty())
-      return fail(ErrorCode::kNotFound, "This host has no store of certificate authorities to give to a sandbox",
+      return fail(ErrorCode::kNotFound,
+                  "This host has no store of certificate authorities to give to a sandbox",
                   "Install ca-certificates, name a file in SSL_CERT_FILE, or leave --host-ca away.");
     if (bundle_.authorities.size() > kMaxAuthorities || bundle_.encode().size() > kMaxTrustBundle)
-      return fail(ErrorCode::kLimit, "This host trusts more than 2048 certificate authorities, or 4 MiB of them",
+      return fail(ErrorCode::kLimit,
+                  "This host trusts more than 2048 certificate authorities, or 4 MiB of them",
                   "Leave --host-ca away.");
     return std::move(bundle_);
   }
@@ -106,8 +108,7 @@ Result<TrustBundle> host_trust(const net::PresetSource& source) {
     begin = end + 1;
   }
   for (const char* name : {"NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"})
-    if (const std::string path = variable(source, name); !path.empty())
-      DRUPE_TRY(collector.take(path, name));
+    if (const std::string path = variable(source, name); !path.empty()) DRUPE_TRY(collector.take(path, name));
   if (const std::string path = net::pip_authorities(source); !path.empty())
     DRUPE_TRY(collector.take(path, "pip's setting 'cert'"));
   if (const std::string path = net::npm_authorities(source); !path.empty())

@@ -59,9 +59,8 @@ TEST(HostTrust, TheDistributionsBundle) {
 }
 
 TEST(HostTrust, WhatSingleClientsAreToldToUse) {
-  for (const char* name :
-       {"NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
-        "npm_config_cafile"}) {
+  for (const char* name : {"NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+                           "PIP_CERT", "npm_config_cafile"}) {
     Host host;
     host.files[kDebian] = kPlain;
     host.files["/opt/extra.pem"] = kUtf8;
@@ -104,7 +103,8 @@ TEST(HostTrust, MistakesAreTold) {
 
 TEST(HostTrust, AKeyBesideACertificateStaysHere) {
   Host host;
-  host.files[kDebian] = std::string("-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n") + kPlain;
+  host.files[kDebian] =
+      std::string("-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n") + kPlain;
   net::PresetSource source;
   source.variable = [](const std::string&) { return std::nullopt; };
   source.file = [&](const std::string& path) -> std::optional<std::string> {

@@ -64,8 +64,9 @@ Result<DebianBuild> prepare_debian(std::string_view name, const DebianOptions& o
   for (const std::string& path : recipe.removed) changes += whiteout_of(path);
   if (!recipe.npm_version.empty()) {
     if (options.on_progress) options.on_progress({.what = "Fetching npm " + recipe.npm_version});
+    DRUPE_ASSIGN(const std::string registry, npm_registry());
     DRUPE_ASSIGN(const std::string package,
-                 fetch_npm(npm_registry(), recipe.npm_version, recipe.npm_integrity, options.cancel));
+                 fetch_npm(registry, recipe.npm_version, recipe.npm_integrity, options.cancel));
     DRUPE_ASSIGN(const std::string npm, npm_layer(package));
     changes += npm;
   }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/npm_default.h"
 
 namespace drupe {
 namespace {
@@ -99,12 +100,22 @@ std::vector<std::string> source_lines(const DebianMirror& mirror, const std::str
   return lines;
 }
 
-std::string npm_registry() {
+Result<std::string> npm_registry() {
   for (const char* name : {"DRUPE_NPM_REGISTRY", "npm_config_registry", "NPM_CONFIG_REGISTRY"})
     if (const std::string value = variable(name); !value.empty()) return without_slash(value);
   for (const std::string& file : {variable("HOME") + "/.npmrc", std::string("/etc/npmrc")})
     if (const std::string value = registry_of(slurp(file)); !value.empty()) return without_slash(value);
-  return "https://registry.npmjs.org";
+  const std::string standard =
+      npm_default_registry([](const std::string& path) -> std::optional<std::string> {
+        auto text = read_file(AT_FDCWD, path, kMaxConfig);
+        if (!text) return std::nullopt;
+        return *std::move(text);
+      });
+  if (!standard.empty()) return without_slash(standard);
+  return fail(ErrorCode::kNotFound,
+              "npm is neither installed on this machine nor configured, so nothing says where npm packages "
+              "come from",
+              "Set DRUPE_NPM_REGISTRY to the address of a registry, or install npm.");
 }
 
 bool has_subordinate_ids(std::string_view subids, std::string_view user, std::uint32_t uid) {

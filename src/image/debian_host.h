@@ -26,8 +26,8 @@ Result<DebianMirror> host_mirror();
 [[nodiscard]] std::vector<std::string> source_lines(const DebianMirror& mirror, const std::string& suite);
 
 /// $DRUPE_NPM_REGISTRY, else what npm itself would use: $npm_config_registry, .npmrc of the user and of the
-/// system, npm's default. Without a '/' at the end.
-[[nodiscard]] std::string npm_registry();
+/// system, the default of the npm that is installed. Without a '/' at the end. kNotFound: none of these.
+Result<std::string> npm_registry();
 
 /// Says whether `subids`, the content of /etc/subuid or /etc/subgid, gives `user` (or the number `uid`) at
 /// least 65536 ids, which is what a file system with all of Debian's owners needs.

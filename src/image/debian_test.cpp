@@ -92,7 +92,7 @@ TEST(DebianHost, TheEnvironmentNamesAnotherMirror) {
   EXPECT_EQ(mirror->archive, "http://mine.example/d");
   EXPECT_EQ(mirror->security, "");
   ::setenv("DRUPE_NPM_REGISTRY", "http://npm.example/", 1);
-  EXPECT_EQ(npm_registry(), "http://npm.example");
+  EXPECT_EQ(npm_registry().value_or(""), "http://npm.example");
   ::unsetenv("DRUPE_NPM_REGISTRY");
 }
 

@@ -42,12 +42,11 @@ def _namespace():
 
 
 class Lab:
-    def __init__(self):
-        uid, gid = os.getuid(), os.getgid()
-        _check(LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNET), "no user and network namespaces")
-        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(line)
+    def __init__(self, user_namespace=True):
+        """Without a user namespace only for root; programs that leave the root account need the other ids."""
+        if user_namespace:
+            self._enter_user_namespace()
+        _check(LIBC.unshare(CLONE_NEWNET), "no network namespace")
         self.spaces = {"world": _namespace()}
         for name in ("host", "guest"):
             _check(LIBC.unshare(CLONE_NEWNET), "no second network namespace")
@@ -55,6 +54,14 @@ class Lab:
         self._link_world_and_host()
         self._make_guest()
         LIBC.setns(self.spaces["world"], CLONE_NEWNET)
+
+    @staticmethod
+    def _enter_user_namespace():
+        uid, gid = os.getuid(), os.getgid()
+        _check(LIBC.unshare(CLONE_NEWUSER), "no user namespace")
+        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)
 
     @contextlib.contextmanager
     def inside(self, name):

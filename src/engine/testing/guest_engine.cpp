@@ -35,7 +35,7 @@ Result<UniqueFd> busybox_tar() {
   DRUPE_ASSIGN(const std::string busybox, read_file(AT_FDCWD, kBusybox, kMostBusybox));
   std::string tar = entry("bin/busybox", 'f', busybox);
   for (const char* applet :
-       {"sh", "cat", "echo", "sleep", "true", "ls", "hostname", "sync", "mkdir", "kill", "ps"})
+       {"sh", "cat", "echo", "sleep", "true", "ls", "hostname", "sync", "mkdir", "kill", "ps", "nslookup"})
     tar += entry(std::string("bin/") + applet, 'l', {}, "busybox");
   for (const char* directory : {"root", "tmp", "etc"}) tar += entry(directory, 'd');
   tar += entry("etc/passwd", 'f', "root:x:0:0:root:/root:/bin/sh\n") + tar_end();
