@@ -209,7 +209,7 @@ Result<Pool::Claim> PoolImpl::claim(Engine& engine, const SandboxOptions& option
     return fail(ErrorCode::kInvalidArgument, "The pool keeps sandboxes of another image or shape");
   DRUPE_TRY(check_options(options, std::thread::hardware_concurrency()));
   // Another disk size, or a network, needs a start of its own.
-  while (options.disk_bytes == 0 && options.network.mode == NetworkMode::kNone) {
+  while (options.disk_bytes == 0 && options.network.mode == NetworkMode::kNone && options.networks.empty()) {
     auto ready = take_ready();
     if (!ready) break;
     const std::string id = ready->sandbox.record.id;
