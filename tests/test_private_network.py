@@ -231,8 +231,11 @@ except OSError as error:
 
 
 def end_of(process):
-    with process:
+    try:
         return process.communicate(timeout=60)[0].decode().strip()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_joining_and_leaving_while_running(drupe, network, boxes):
@@ -250,6 +253,12 @@ def test_joining_and_leaving_while_running(drupe, network, boxes):
     assert end_of(held) == "failed 104"
     refused(one, there)
     assert get(one, f"{two.name}.drupe.internal")[0] == "failed name"
+    # The one that leaves learns it as well.
+    drupe("network", "connect", blue, two.name)
+    serve(one, "one")
+    held = hold(two, f"{one.name}.drupe.internal")
+    drupe("network", "disconnect", blue, two.name)
+    assert end_of(held) == "failed 104"
     # It has no network at all again.
     refused(two, address(one, blue), 101)
     assert two.info()["live"]["network_pid"] == 0

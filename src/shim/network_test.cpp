@@ -242,7 +242,11 @@ TEST_F(SandboxNetwork, ANetworkCanBeTakenAndGivenWhileTheSandboxRuns) {
   use_network();
   start();
   const pid_t first = network_->pid;
-  ASSERT_TRUE(set({}, ""));
+  ASSERT_TRUE(set({}, "policy none"));
+  // Connections are reset before the process ends and the link goes down.
+  ASSERT_EQ(network_->policies.size(), 1U);
+  EXPECT_EQ(network_->policies.back().policy, "policy none");
+  EXPECT_EQ(network_->networks.size(), 1U);
   EXPECT_EQ(world_.calls.back(), "link down");
   EXPECT_FALSE(guest_network()->up);
   EXPECT_NE(::kill(first, 0), 0);

@@ -145,6 +145,8 @@ class Sandbox {
   /// What a save keeps: which connections there are, and what was used of the quota.
   void note_network(SavedState& saved);
   void note_usage(Deadline deadline);
+  /// All of the guest's, before its network goes; precondition: the policy to come allows nothing.
+  void end_connections(Deadline deadline);
   void on_net_request(net::NetRequest kind, ByteView body, const ReplyFn& reply);
   Result<std::string> set_policy(ByteView body);
   Status apply_network(const SandboxRecord& updated, Deadline deadline);

@@ -165,11 +165,25 @@ Result<std::string> Sandbox::set_policy(ByteView body) {
   return std::string();
 }
 
+// The guest's programs learn it by resets, as with any other policy, and not by time-outs of their own. What
+// fails here changes nothing about what passes.
+void Sandbox::end_connections(Deadline deadline) {
+  if (!network_->running()) return;
+  net::SetPolicy nothing;
+  nothing.policy = spec_.net.policy;
+  static_cast<void>(network_->call(net::NetRequest::kSetPolicy, nothing.encode(), deadline));
+  static_cast<void>(network_->call(net::NetRequest::kSetNetworks, net::SetNetworks{}.encode(), deadline));
+  // The resets are on their way to the card. What the guest answers to later has come through the same loop
+  // of the hypervisor's, after them.
+  static_cast<void>(link_->call(RequestKind::kPing, {}, std::min(deadline, Clock::now() + kLinkDeadline)));
+}
+
 // When this returns, nothing passes that the new policy refuses.
 Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
   if (!has_network(updated, spec_.net)) {
     if (!network_) return {};
     note_usage(deadline);
+    end_connections(deadline);
     network_.reset();
     DRUPE_TRY(machine_->set_link(false, deadline));
     // The cable is out; a guest whose agent does not answer learns that from its time-outs.
