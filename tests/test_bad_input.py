@@ -48,7 +48,7 @@ def refused(result, *words):
     (("-v", "/a:/b"), ("not offered",)),
     (("-p", "80:80"), ("--net",)),
     (("--net", "host"), ("host", "policy")),
-    (("--network=bridge",), ("not offered",)),
+    (("--network=bridge",), ("There is no network bridge", "drupe network create")),
     (("--privileged",), ()),
 ])
 def test_flags(drupe, flags, words):

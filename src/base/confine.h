@@ -40,8 +40,9 @@ struct Confinement {
   bool allow_sockets = false;      ///< socket(), socketpair(), bind(), connect(), listen().
   bool allow_unix_accept = false;  ///< accept() on listeners that exist.
   /// Self only: the process is done with everything but carrying bytes in one thread between descriptors that
-  /// it has and sockets of IPv4 and IPv6 that it connects. The seccomp filter then lists what is allowed, and
-  /// the other allow_ fields do not matter: nothing is opened by path, bound, executed or made executable.
+  /// it has, sockets of IPv4 and IPv6 that it connects, and pairs of Unix stream sockets. The seccomp filter
+  /// then lists what is allowed, and the other allow_ fields do not matter: nothing is opened by path, bound,
+  /// executed or made executable.
   bool only_network = false;
   bool allow_exec = true;  ///< execve() and fork(); a child needs it for its own program.
   /// Signals to processes that are not confined further than this one. A process needs it that ends its

@@ -1,6 +1,7 @@
 // What a process can still do under Confinement::only_network.
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 
@@ -10,6 +11,7 @@
 #include <sys/ptrace.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <gtest/gtest.h>
@@ -20,6 +22,8 @@
 
 namespace drupe {
 namespace {
+
+constexpr const char* kListener = "drupe-confine-network-test";
 
 struct Step {
   const char* what;
@@ -54,6 +58,23 @@ bool can_connect(int type) {
   const sockaddr_in to = nowhere();
   return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ||
          errno == EINPROGRESS || errno == ECONNREFUSED;
+}
+
+bool can_connect_a_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return true;
+  const UniqueFd one(ends[0]);
+  UniqueFd other(ends[1]);
+  // A listener that exists and could be reached.
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  const std::string name = std::string(1, '\0') + kListener;
+  name.copy(to.sun_path, sizeof to.sun_path);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  const auto* address = reinterpret_cast<const sockaddr*>(&to);
+  if (::connect(one.get(), address, size) == 0) return true;
+  other.reset();
+  return ::connect(one.get(), address, size) == 0;
 }
 
 bool can_bind() {
@@ -98,6 +119,12 @@ std::vector<Step> steps(int epoll) {
          int ends[2];
          return ::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) == 0;
        }},
+      {"unix stream pair", true,
+       [] {
+         int ends[2];
+         return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
+       }},
+      {"connect an end of a pair elsewhere", false, can_connect_a_pair},
       {"netlink", false, [] { return can_open(AF_NETLINK, SOCK_RAW, 0); }},
       {"raw socket", false, [] { return can_open(AF_INET, SOCK_RAW, IPPROTO_ICMP); }},
       {"MPTCP", false, [] { return can_open(AF_INET, SOCK_STREAM, 262); }},
@@ -114,6 +141,15 @@ std::vector<Step> steps(int epoll) {
 }
 
 TEST(ConfineNetwork, CarriesBytesAndNothingElse) {
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  const std::string name = std::string(1, '\0') + kListener;
+  name.copy(at.sun_path, sizeof at.sun_path);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&at),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())),
+            0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));

@@ -127,6 +127,9 @@ bool build_network(void* filter) {
   if (!allow(filter, "sendto", {equals(4, 0)})) return false;
   // abort() signals the process itself.
   if (!allow(filter, "tgkill", {equals(0, ::getpid())})) return false;
+  // For the streams of private networks: both ends are the process's own, and no name leads to them.
+  if (!allow(filter, "socketpair", {equals(0, AF_UNIX), masked_equals(1, 0xf, SOCK_STREAM), equals(2, 0)}))
+    return false;
   constexpr long kType = 0xf;  // SOCK_TYPE_MASK of linux/net.h; flags are above it
   for (const int family : {AF_INET, AF_INET6})
     for (const int type : {SOCK_STREAM, SOCK_DGRAM})

@@ -94,6 +94,19 @@ void write_summary(JsonWriter& json, const SandboxInfo& sandbox) {
   json.end_object().end_object();
 }
 
+void write_networks(JsonWriter& json, const std::string& id, const std::vector<NetworkInfo>& networks) {
+  json.key("networks").begin_array();
+  for (const NetworkInfo& network : networks)
+    for (const auto& member : network.members)
+      if (member.sandbox == id)
+        json.begin_object()
+            .field("id", std::string_view(network.id))
+            .field("name", std::string_view(network.name))
+            .field("address", std::string_view(member.address))
+            .end_object();
+  json.end_array();
+}
+
 /// One --filter: name=GLOB, state=WORD, image=NAME, label=KEY[=VALUE].
 struct Filter {
   std::string key, value;
@@ -182,12 +195,17 @@ int run_command_inspect(Session& session, const Arguments& arguments) {
   if (!words) return words.error();
   if (words->empty()) return session.usage_error(set, "A sandbox is needed.");
   std::vector<std::string> parts;
+  std::optional<std::vector<NetworkInfo>> networks;  // the same for all
   const int status = for_each_sandbox(
       session, *words, [&](Engine& engine, const SandboxInfo& sandbox) -> Result<std::string> {
         JsonWriter json;
         json.begin_object().key("summary");
         write_summary(json, sandbox);
         json.key("record").raw(encode_record(sandbox.record));
+        if (!networks) {
+          DRUPE_ASSIGN(networks, engine.private_networks());
+        }
+        write_networks(json, sandbox.record.id, *networks);
         if (sandbox.alive) {
           if (auto client = engine.connect(sandbox.record.id, false)) {
             auto reply = (*client)->call(static_cast<std::uint16_t>(ShimRequest::kInfo), "",

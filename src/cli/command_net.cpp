@@ -25,7 +25,7 @@ int set_network(Session& session, const Arguments& arguments) {
   FlagSet set("net set [FLAGS] SANDBOX...",
               "Replaces what sandboxes may reach. When it returns the new policy is in force, for open "
               "connections too. Published ports stay, but go with '--net none'.");
-  flags.add_to(set, /*with_publish=*/false);
+  flags.add_to(set, /*for_new=*/false);
   auto words = session.parse(set, arguments);
   if (!words) return words.error();
   if (words->empty()) return session.usage_error(set, "A sandbox is needed.");

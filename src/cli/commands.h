@@ -34,6 +34,8 @@ int run_command_top(Session& session, const Arguments& arguments);
 int run_command_logs(Session& session, const Arguments& arguments);
 // command_net.cpp
 int run_command_net(Session& session, const Arguments& arguments);
+// command_network.cpp
+int run_command_network(Session& session, const Arguments& arguments);
 // command_cp.cpp
 int run_command_cp(Session& session, const Arguments& arguments);
 // command_images.cpp

@@ -30,6 +30,8 @@ constexpr std::array kRunning{
     Command{"exec", "Run a command in a sandbox", run_command_exec},
     Command{"attach", "Follow a sandbox's main command", run_command_attach},
     Command{"net", "What sandboxes may reach: set, show, log", run_command_net},
+    Command{"network", "Private networks between sandboxes: create, ls, rm, connect, disconnect",
+            run_command_network},
     Command{"cp", "Copy files into or out of a sandbox", run_command_cp},
     Command{"kill", "Send a signal to sandboxes", run_command_kill},
     Command{"wait", "Wait until sandboxes have ended and print their exit codes", run_command_wait},

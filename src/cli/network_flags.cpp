@@ -4,7 +4,7 @@
 
 namespace drupe::cli {
 
-void NetworkFlags::add_to(FlagSet& flags, bool with_publish) {
+void NetworkFlags::add_to(FlagSet& flags, bool for_new) {
   flags
       .value(
           "--net", "MODE",
@@ -31,10 +31,17 @@ void NetworkFlags::add_to(FlagSet& flags, bool with_publish) {
             return {};
           },
           "Bytes both ways together, e.g. 500m; then every connection is refused");
-  if (with_publish)
-    flags.list(
-        "-p, --publish", "[ADDR:]PORT:PORT", publish,
-        "Lead a TCP port of this machine to one of the sandbox; on loopback unless an address is given");
+  if (!for_new) return;
+  flags
+      .list("-p, --publish", "[ADDR:]PORT:PORT", publish,
+            "Lead a TCP port of this machine to one of the sandbox; on loopback unless an address is given")
+      .value(
+          "--network", "NAME",
+          [this](std::string_view value) -> Status {
+            if (value != "none") networks.emplace_back(value);  // Docker's word for no network
+            return {};
+          },
+          "Be in this private network ('drupe network create'); may be given several times");
 }
 
 bool NetworkFlags::given() const {

@@ -14,9 +14,10 @@ struct NetworkFlags {
   std::optional<NetworkMode> mode;
   std::vector<std::string> allow, deny, allow_private, publish;
   std::uint64_t quota_bytes = 0;
+  std::vector<std::string> networks;  ///< Private ones.
 
-  /// `publish`: with -p, which a running sandbox cannot change.
-  void add_to(FlagSet& flags, bool with_publish);
+  /// `for_new`: with -p and --network, which a running sandbox cannot change or changes in another way.
+  void add_to(FlagSet& flags, bool for_new);
   /// --allow alone means the mode policy. The rules themselves are the engine's to check.
   [[nodiscard]] NetworkOptions options() const;
   [[nodiscard]] bool given() const;

@@ -51,6 +51,26 @@ std::string network_json(const NetworkRecord& network) {
   return json.str();
 }
 
+std::string private_network_json(const NetworkInfo& network) {
+  JsonWriter json;
+  json.begin_object()
+      .field("id", std::string_view(network.id))
+      .field("name", std::string_view(network.name))
+      .field("subnet", std::string_view(network.subnet))
+      .field("created", std::string_view(format_time(network.created_ns)))
+      .key("members")
+      .begin_array();
+  for (const auto& member : network.members)
+    json.begin_object()
+        .field("sandbox", std::string_view(member.sandbox))
+        .field("name", std::string_view(member.name))
+        .field("address", std::string_view(member.address))
+        .field("state", to_string(member.state))
+        .end_object();
+  json.end_array().end_object();
+  return json.str();
+}
+
 std::string network_text(const NetworkRecord& network) {
   std::string out = "mode " + std::string(to_string(network.mode));
   out += rule_lines("allow", network.allow) + rule_lines("deny", network.deny);

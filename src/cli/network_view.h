@@ -4,12 +4,15 @@
 #include <string>
 #include <string_view>
 
+#include "engine/engine.h"
 #include "shim/record.h"
 
 namespace drupe::cli {
 
 /// One JSON object.
 [[nodiscard]] std::string network_json(const NetworkRecord& network);
+/// One JSON object of a private network.
+[[nodiscard]] std::string private_network_json(const NetworkInfo& network);
 /// Lines without a line end behind the last.
 [[nodiscard]] std::string network_text(const NetworkRecord& network);
 /// An entry of the network's log, from its JSON; what is not understood is printed as it is, safe for a

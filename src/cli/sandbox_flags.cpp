@@ -44,11 +44,6 @@ void add_refused(FlagSet& flags) {
       .refused("--mount", true, refusal("Mounting a host folder") + std::string(kCopy))
       .refused("--tmpfs", true, refusal("Mounting at start"))
       .refused("-P, --publish-all", false, "is not offered: name the ports with -p");
-  const auto network = [](std::string_view value) -> Status {
-    if (value == "none") return {};
-    return fail(ErrorCode::kUnsupported, "A network by name is not offered yet; see --net");
-  };
-  flags.value("--network", "none", network, "");
   for (const char* name : {"--privileged", "--read-only"})
     flags.refused(name, false, "is Docker's and has no meaning here: each sandbox is a machine of its own");
   for (const char* name :
@@ -178,7 +173,7 @@ void SandboxFlags::add_to(FlagSet& flags, bool run) {
         .list("--copy-in", "SRC:DEST", copy_in, "Copy a local file or folder in before the command starts")
         .list("--copy-out", "SRC:DEST", copy_out, "Copy a file or folder out after the command has ended");
   }
-  network.add_to(flags, /*with_publish=*/true);
+  network.add_to(flags, /*for_new=*/true);
   flags.flag(
       "--host-ca", host_ca,
       "The sandbox also trusts the certificate authorities that this machine trusts (inspecting proxies)");
@@ -212,6 +207,7 @@ Result<SandboxOptions> SandboxFlags::options(const std::vector<std::string>& wor
   if (disk_bytes) options.disk_bytes = *disk_bytes;
   options.network = network.options();
   options.host_ca = host_ca;
+  options.networks = network.networks;
   options.tty = command.tty;
   options.stdin_open = command.input;
   const TerminalSize size = terminal_size();

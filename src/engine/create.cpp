@@ -67,6 +67,20 @@ Status EngineImpl::publish(Home::Scratch& scratch, SandboxRecord& record) {
   return {};
 }
 
+// A member before it is there: one that is killed in between has left nothing that counts.
+Status EngineImpl::publish_in(const std::vector<std::string>& names, Home::Scratch& scratch,
+                              SandboxRecord& record) {
+  if (names.empty()) return publish(scratch, record);
+  DRUPE_ASSIGN(const UniqueFd lock, take_networks());
+  DRUPE_ASSIGN(auto networks, wanted_networks(names));
+  for (PrivateNetwork& network : networks) DRUPE_TRY(add_member(home_, network, record.id));
+  failpoint("engine.create.joined");
+  DRUPE_TRY(publish(scratch, record));
+  for (PrivateNetwork& network : networks)
+    if (const auto told = tell_untold(network, {}); !told) note(told.error().message);
+  return {};
+}
+
 Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   timings_ = {};
   StageClock clock(timings_);
@@ -75,6 +89,7 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   DRUPE_ASSIGN(NetworkRecord network, checked_network(options.network));
   // What cannot be read is told before anything is made.
   if (options.host_ca) DRUPE_TRY(host_trust(host_trust_source()));
+  DRUPE_TRY(wanted_networks(options.networks));
   DRUPE_ASSIGN(const Host* const machine, host());
   if (options.require_hardware && machine->hypervisor.accelerator != Accelerator::kKvm)
     return fail(ErrorCode::kUnsupported,
@@ -103,7 +118,7 @@ Result<SandboxInfo> EngineImpl::create(const SandboxOptions& options) {
   DRUPE_ASSIGN(Home::Scratch scratch, home_.make_scratch("sandbox"));
   Status made = link_file(AT_FDCWD, image.disk_path, scratch.dir.get(), kImageFile);
   failpoint("engine.create.linked");
-  if (made) made = publish(scratch, record);
+  if (made) made = publish_in(options.networks, scratch, record);
   if (!made) {
     static_cast<void>(home_.discard(scratch.path));
     return std::unexpected(std::move(made).error());

@@ -69,6 +69,7 @@ struct SandboxOptions {
   NetworkOptions network;
   /// The guest also trusts the certificate authorities that this host's clients trust (engine/host_trust.h).
   bool host_ca = false;
+  std::vector<std::string> networks;  ///< Private ones to be in, by name or id.
   bool detached = false, auto_remove = false;
   bool require_hardware = false;
   PullPolicy pull = PullPolicy::kMissing;
@@ -82,6 +83,19 @@ struct Timings {
 struct SandboxInfo {
   SandboxRecord record;
   bool alive = false;  ///< Its shim holds the lock.
+};
+
+/// A private network: its members reach each other, and nobody else reaches them by it.
+struct NetworkInfo {
+  struct Member {
+    std::string sandbox;  ///< Id.
+    std::string name, address;
+    SandboxState state = SandboxState::kCreated;
+  };
+  std::string id, name;
+  std::string subnet;           ///< "198.18.0.0/24"
+  std::int64_t created_ns = 0;  ///< CLOCK_REALTIME
+  std::vector<Member> members;
 };
 
 class Engine {
@@ -125,6 +139,17 @@ class Engine {
   /// Replaces what the sandbox may reach, and keeps its published ports; in force, also for open connections,
   /// when it returns.
   virtual Status set_network(const std::string& id, const NetworkOptions& options) = 0;
+  /// kAlreadyExists for a name that is taken.
+  virtual Result<NetworkInfo> create_private_network(const std::string& name) = 0;
+  /// kInvalidState while there are members; `force` takes them out of it first.
+  virtual Status remove_private_network(const std::string& id_or_name, bool force) = 0;
+  /// By name.
+  virtual Result<std::vector<NetworkInfo>> private_networks() = 0;
+  /// Makes the sandbox a member, or takes it out; it may run or not. In force for all members when it
+  /// returns, also for open connections. A sandbox that is a member stays one; kNotFound for one that is
+  /// none.
+  virtual Status connect_network(const std::string& network, const std::string& id) = 0;
+  virtual Status disconnect_network(const std::string& network, const std::string& id) = 0;
   virtual Status rename(const std::string& id, const std::string& name) = 0;
   /// Blocks until the sandbox has ended.
   virtual Result<SandboxInfo> wait(const std::string& id) = 0;

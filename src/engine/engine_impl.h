@@ -13,6 +13,7 @@
 #include "engine/doctor.h"
 #include "engine/engine.h"
 #include "engine/mend.h"
+#include "engine/private_networks.h"
 #include "engine/sandbox_files.h"
 #include "engine/shim_launch.h"
 #include "engine/stage_clock.h"
@@ -47,6 +48,11 @@ class EngineImpl final : public Engine {
                                         const std::vector<std::string>& names) override;
   Status remove(const std::string& id, bool force) override;
   Status set_network(const std::string& id, const NetworkOptions& options) override;
+  Result<NetworkInfo> create_private_network(const std::string& name) override;
+  Status remove_private_network(const std::string& id_or_name, bool force) override;
+  Result<std::vector<NetworkInfo>> private_networks() override;
+  Status connect_network(const std::string& network, const std::string& id) override;
+  Status disconnect_network(const std::string& network, const std::string& id) override;
   Status rename(const std::string& id, const std::string& name) override;
   Result<SandboxInfo> wait(const std::string& id) override;
   Result<Timings> warm(const std::string& image, std::uint64_t memory_mib, double cpus) override;
@@ -65,6 +71,7 @@ class EngineImpl final : public Engine {
     std::string id;
     UniqueFd dir, lock;
     SandboxRecord record;
+    std::vector<net::PeerNetwork> networks;  ///< Private ones, as its shim is told.
   };
   struct StartMode {
     LaunchMode mode = LaunchMode::kBoot;
@@ -95,6 +102,8 @@ class EngineImpl final : public Engine {
   Status name_sandbox(SandboxRecord& record) const;
   /// Gives the sandbox in `scratch` its name and its place; the lock stays with the scratch.
   Status publish(Home::Scratch& scratch, SandboxRecord& record);
+  /// The same for a member of private networks.
+  Status publish_in(const std::vector<std::string>& names, Home::Scratch& scratch, SandboxRecord& record);
 
   // start.cpp
   /// Takes the lock of a sandbox that is not running, waiting for a shim that is about to end. kInvalidState
@@ -110,7 +119,26 @@ class EngineImpl final : public Engine {
   // set_network.cpp
   [[nodiscard]] Result<NetworkRecord> checked_network(const NetworkOptions& options) const;
   [[nodiscard]] Status require_net_program() const;
-  [[nodiscard]] NetSpec net_spec_for(const NetworkRecord& network) const;
+  [[nodiscard]] NetSpec net_spec_for(const NetworkRecord& network,
+                                     std::vector<net::PeerNetwork> networks) const;
+
+  // network_members.cpp; those that tell members want the networks' lock
+  /// All networks of `id`, if it runs.
+  Status tell_networks(const std::string& id);
+  /// Whoever has not heard of a change; `last` behind the others. Each is tried, and who could not be told
+  /// stays in the record.
+  Status tell_untold(PrivateNetwork& network, const std::string& last);
+  /// The networks' lock; changes whose makers were killed have been told.
+  Result<UniqueFd> take_networks();
+  Result<std::vector<PrivateNetwork>> wanted_networks(const std::vector<std::string>& names);
+  Result<std::vector<PrivateNetwork>> all_networks_with(const std::string& id) const;
+  /// Children are members of all networks of their parent. Takes the lock.
+  Status join_forked(const std::string& parent, const std::vector<std::string>& children);
+  /// Members of these networks learn what has become of one: it has another name, or is no more. Takes the
+  /// lock.
+  void tell_neighbours(const Result<std::vector<PrivateNetwork>>& concerned);
+  /// It runs now: members may have changed since its shim was told `known`. Takes the lock.
+  void tell_after_start(const std::string& id, const std::vector<net::PeerNetwork>& known);
 
   // lifecycle.cpp
   Result<std::unique_ptr<ShimClient>> connect_running(const std::string& id);

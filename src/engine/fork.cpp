@@ -223,6 +223,21 @@ Result<std::vector<SandboxInfo>> EngineImpl::fork(const std::string& id, std::ui
   for (int i = 0; !made && made.error().code == ErrorCode::kNotFound && i < kLinkTries; ++i)
     made = make_children(id, count, names, clock);
   DRUPE_ASSIGN(std::vector<Held> children, std::move(made));
+  std::vector<std::string> ids;
+  for (const Held& child : children) ids.push_back(child.id);
+  auto joined = join_forked(id, ids);
+  for (Held& child : children) {
+    if (!joined) break;
+    auto networks = networks_of(home_, child.id);
+    if (networks)
+      child.networks = std::move(*networks);
+    else
+      joined = std::unexpected(std::move(networks).error());
+  }
+  if (!joined) {
+    for (Held& child : children) drop_child(child);
+    return std::unexpected(std::move(joined).error());
+  }
   clock.mark("files");
   failpoint("engine.fork.placed");
   auto results = ChildStarter(*this, std::move(children)).run();
@@ -231,6 +246,7 @@ Result<std::vector<SandboxInfo>> EngineImpl::fork(const std::string& id, std::ui
   std::optional<Error> first_error;
   for (auto& [child, status] : results) {
     if (status) {
+      tell_after_start(child.id, child.networks);
       started.push_back({std::move(child.record), true});
       started.back().record.state = SandboxState::kRunning;
       continue;

@@ -17,7 +17,7 @@ namespace drupe {
 namespace {
 
 constexpr const char* kDirectories[] = {"images",   "bases", "kernels", "sandboxes", "names",
-                                        "promised", "locks", "tmp",     "cache"};
+                                        "promised", "locks", "tmp",     "cache",     "networks"};
 constexpr const char* kScratchLock = "lock";
 constexpr std::chrono::seconds kHomeLockWait{30};
 /// A directory in tmp/ without a lock file is this old before it counts as garbage: its maker may be about to

@@ -5,6 +5,7 @@
 //   images/          the image store's
 //   bases/<key>/     base snapshots (base_snapshot.h)
 //   kernels/<digest>/  vmlinux and initramfs.cpio that base snapshots and sandboxes link
+//   networks/<id>/   private networks (private_networks.h)
 //   sandboxes/<id>/  one directory each: record.json, lock, shim.sock, log and the links of every file it
 //   needs names/<name>     symbolic link whose text is the id; valid only if that sandbox's record has this
 //   name promised/<id>.<mib>  memory promised to sandboxes that run (admission.h) locks/           files that

@@ -189,6 +189,7 @@ Status EngineImpl::remove(const std::string& id, bool force) {
   auto dir = home_.open_sandbox(id);
   if (!dir) return std::unexpected(std::move(dir).error());
   const auto record = read_own_record(dir->get(), id);
+  const auto networks = all_networks_with(id);
   if (!force && !owned_.contains(id)) {
     DRUPE_ASSIGN(const bool alive, is_locked(dir->get(), kLockFile));
     if (alive && record && record->state == SandboxState::kRunning)
@@ -212,6 +213,7 @@ Status EngineImpl::remove(const std::string& id, bool force) {
     }
   }
   failpoint("engine.remove.unnamed");
+  tell_neighbours(networks);
   auto removed = home_.remove_set_aside(gone);
   reap_children();
   return removed;
@@ -229,7 +231,7 @@ Status EngineImpl::rename(const std::string& id, const std::string& name) {
   } else {
     DRUPE_ASSIGN(held, hold(id));
   }
-  DRUPE_ASSIGN(const UniqueFd names, home_.lock());
+  DRUPE_ASSIGN(UniqueFd names, home_.lock());
   DRUPE_TRY(take_name(home_, name, id));
   failpoint("engine.rename.linked");
   Status renamed;
@@ -251,6 +253,9 @@ Status EngineImpl::rename(const std::string& id, const std::string& name) {
     drop_name(home_, info.record.name, id);
   else
     drop_name(home_, name, id);
+  names.reset();  // The networks' lock is not taken under it.
+  held.lock.reset();
+  if (renamed) tell_neighbours(all_networks_with(id));
   return renamed;
 }
 

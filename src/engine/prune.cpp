@@ -4,6 +4,7 @@
 #include "engine/engine_impl.h"
 #include "engine/file_lock.h"
 #include "engine/names.h"
+#include "engine/private_networks.h"
 
 namespace drupe {
 namespace {
@@ -45,6 +46,7 @@ void EngineImpl::tidy_now_and_then() {
   constexpr int kOneIn = 32;
   if (static_cast<unsigned char>(random_bytes(1)[0]) % kOneIn != 0) return;
   sweep_names(home_);
+  sweep_networks(home_);
   static_cast<void>(promised_memory(home_, true));
   home_.sweep_scratch();
 }
@@ -54,7 +56,8 @@ Result<PruneReport> EngineImpl::prune_storage(std::chrono::seconds unused_for, P
   PruneReport report;
   if (what == Prune::kRemove) {
     DRUPE_TRY(list());  // mends every sandbox
-    report.leftovers = home_.sweep_scratch() + sweep_tickets(home_) + sweep_names(home_);
+    report.leftovers =
+        home_.sweep_scratch() + sweep_tickets(home_) + sweep_names(home_) + sweep_networks(home_);
     DRUPE_TRY(promised_memory(home_, true));
   }
   DRUPE_ASSIGN(const BaseContext context, base_context());

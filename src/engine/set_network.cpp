@@ -26,11 +26,12 @@ Status EngineImpl::require_net_program() const {
               "network (--net none).");
 }
 
-NetSpec EngineImpl::net_spec_for(const NetworkRecord& network) const {
+NetSpec EngineImpl::net_spec_for(const NetworkRecord& network, std::vector<net::PeerNetwork> networks) const {
+  NetSpec spec;
   // Most sandboxes have none, and would read files for nothing.
-  if (network.mode == NetworkMode::kNone) return {};
-  NetSpec spec = host_net_spec();
+  if (network.mode != NetworkMode::kNone || !networks.empty()) spec = host_net_spec();
   spec.policy = encode_policy(network, options_.network_ceiling);
+  spec.networks = std::move(networks);
   return spec;
 }
 
@@ -54,7 +55,8 @@ Status EngineImpl::set_network(const std::string& id, const NetworkOptions& opti
   }
   NetSetRequest request;
   request.network = network;
-  request.spec = net_spec_for(network);
+  DRUPE_ASSIGN(auto networks, networks_of(home_, id));
+  request.spec = net_spec_for(network, std::move(networks));
   DRUPE_ASSIGN(const UniqueFd dir, home_.open_sandbox(id));
   const std::string file = kNetSetFile + random_id();
   DRUPE_TRY(replace_file(dir.get(), file, request.encode(), Sync::kNo));

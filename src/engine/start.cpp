@@ -112,13 +112,16 @@ ShimSpec EngineImpl::spec_for(const Held& held, const StartMode& mode, const Hos
   spec.qemu_path = machine.qemu_path;
   spec.preload_path = installation_.preload_path;
   spec.net_path = installation_.net_path;
-  spec.net = net_spec_for(held.record.network);
+  spec.net = net_spec_for(held.record.network, held.networks);
   spec.record_dir_path = home_.path() + "/" + Home::sandbox(held.id);
   return spec;
 }
 
 Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) {
-  if (held.record.network.mode != NetworkMode::kNone) DRUPE_TRY(require_net_program());
+  // With the sandbox's lock: whoever changes them from now on finds it running, or is found below.
+  DRUPE_ASSIGN(held.networks, networks_of(home_, held.id));
+  if (held.record.network.mode != NetworkMode::kNone || !held.networks.empty())
+    DRUPE_TRY(require_net_program());
   DRUPE_ASSIGN(const Host* const machine, host());
   ShimSpec spec = spec_for(held, mode, *machine);
   // A guest that goes on has them already.
@@ -149,7 +152,10 @@ Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) 
     return {};
   };
   Status launched = try_launch();
-  if (!launched) release_promise(home_, held.id, held.record.shape.memory_mib);
+  if (launched)
+    tell_after_start(held.id, held.networks);
+  else
+    release_promise(home_, held.id, held.record.shape.memory_mib);
   return launched;
 }
 

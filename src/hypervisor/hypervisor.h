@@ -157,6 +157,9 @@ struct HypervisorInfo {
 struct HelperProgram {
   std::string path;
   Confinement confinement;
+  /// What else the process that starts helpers does for its caller, which may not: it turns bytes into a
+  /// descriptor. It takes the bytes as hostile, and does not wait.
+  std::function<Result<UniqueFd>(std::string_view request)> errand;
 };
 
 /// A helper that runs. Whoever holds it must wait for it.
@@ -188,6 +191,12 @@ class Hypervisor {
                                              [[maybe_unused]] UniqueFd fd,
                                              [[maybe_unused]] Deadline deadline) {
     return fail(ErrorCode::kUnsupported, "Helpers cannot be started here");
+  }
+  /// Has the helper's errand run. The loop runs nested.
+  virtual Result<UniqueFd> run_errand([[maybe_unused]] EventLoop& loop,
+                                      [[maybe_unused]] std::string_view request,
+                                      [[maybe_unused]] Deadline deadline) {
+    return fail(ErrorCode::kUnsupported, "Errands cannot be run here");
   }
 };
 

@@ -19,6 +19,7 @@ std::string NetConfig::encode() const {
   writer.number(static_cast<std::uint32_t>(publications.size()));
   for (const auto& one : publications) writer.text(one.address).number(one.host_port).number(one.guest_port);
   writer.number(quota_bytes).number(used_bytes).text(flows);
+  append_networks(writer, networks);
   return writer.take();
 }
 
@@ -46,6 +47,7 @@ Result<NetConfig> NetConfig::decode(ByteView bytes) {
   m.quota_bytes = reader.number<std::uint64_t>();
   m.used_bytes = reader.number<std::uint64_t>();
   m.flows = reader.text();
+  m.networks = read_networks(reader);
   if (!reader.done()) return malformed("configuration");
   return m;
 }

@@ -3,6 +3,8 @@
 // A stream socket carries records of u32 length, u32 id, payload; length counts id and payload, little
 // endian. A request's payload is a u16 NetRequest and its body; an answer has the id of its request and the
 // payload of encode_reply() or encode_error_reply() (protocol/messages.h). The first request is kConfigure.
+// A request that says so comes with one descriptor (SCM_RIGHTS on its bytes). Records with the id kNetEventId
+// are what the process says unasked: a u16 NetEvent and its body.
 // The shim holds the other end; of policies, logs and counters it passes the bytes on.
 #pragma once
 
@@ -13,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "protocol/net_peers.h"
 
 namespace drupe::net {
 
@@ -25,6 +28,16 @@ enum class NetRequest : std::uint16_t {
   kReadLog = 3,    ///< ReadLog -> LogPage.
   kCounters = 4,   ///< -> NetCounters.
   kFlows = 5,      ///< -> encode_flow_table() of the open TCP connections.
+  /// SetNetworks. Answered when it is in force: connections within networks that are no more have ended.
+  kSetNetworks = 6,
+  kPeerListener = 7,  ///< With a listening SOCK_SEQPACKET socket, to which members of its networks connect.
+  kPeerChannel = 8,   ///< PeerChannelGrant, with the descriptor that it tells of.
+};
+
+/// Never a request's.
+inline constexpr std::uint32_t kNetEventId = 0;
+enum class NetEvent : std::uint16_t {
+  kWantPeer = 1,  ///< PeerId: the guest wants to reach that member. kPeerChannel answers.
 };
 
 /// A port of the host that leads to one of the guest.
@@ -46,6 +59,7 @@ struct NetConfig {
   std::uint64_t quota_bytes = 0;  ///< Payload both ways; then every connection is refused. 0: none.
   std::uint64_t used_bytes = 0;   ///< Of the quota, by an earlier process.
   std::string flows;              ///< Connections of an earlier process, which are reset; may be empty.
+  std::vector<PeerNetwork> networks;
   [[nodiscard]] std::string encode() const;
   static Result<NetConfig> decode(ByteView bytes);
   bool operator==(const NetConfig&) const = default;

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "hypervisor/qemu/qemu.h"
+#include "shim/private_network.h"
 #include "shim/sandbox.h"
 
 namespace drupe {
@@ -78,7 +79,7 @@ Result<std::vector<std::string>> lock_down(const Place& place) {
 
 // Outbound connections are this host's own, so it keeps the host's network; nothing else of the host is
 // within its reach.
-HelperProgram network_program(const ShimSpec& spec) {
+HelperProgram network_program(const ShimSpec& spec, const std::string& sandbox) {
   HelperProgram helper;
   helper.path = spec.net_path;
   helper.confinement.host_network = true;
@@ -88,6 +89,7 @@ HelperProgram network_program(const ShimSpec& spec) {
   helper.confinement.oom_score_adj = kNetworkOomScore;
   helper.confinement.max_open_files = kMaxConnections;
   helper.confinement.max_processes = kMaxNetworkThreads;
+  helper.errand = [sandbox](std::string_view peer) { return connect_to_peer(sandbox, peer); };
   return helper;
 }
 
@@ -131,7 +133,8 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   options.tsc_khz = spec.tsc_khz;
   DRUPE_ASSIGN(const auto hypervisor, make_qemu_hypervisor(std::move(options)));
   // Before anything of a guest is here: what it is made from stays in it.
-  if (spec.mode != LaunchMode::kMakeBase) DRUPE_TRY(hypervisor->keep_starter(network_program(spec)));
+  if (spec.mode != LaunchMode::kMakeBase)
+    DRUPE_TRY(hypervisor->keep_starter(network_program(spec, record.id)));
   const Place place = find_place();
   SandboxHost host;
   host.dir = kDirFd;
@@ -139,6 +142,9 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   host.lock_down = [&place] { return lock_down(place); };
   host.start_network = [&](UniqueFd log_fd, UniqueFd frames, Deadline deadline) {
     return hypervisor->start_helper(*loop, std::move(log_fd), std::move(frames), deadline);
+  };
+  host.connect_peer = [&](std::string_view peer, Deadline deadline) {
+    return hypervisor->run_errand(*loop, peer, deadline);
   };
   host.remove_directory = [&place] { remove_place(place); };
   Sandbox sandbox(*loop, *hypervisor, std::move(host), std::move(spec), std::move(record));
@@ -149,6 +155,7 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   status.timings = sandbox.timings();
   if (!started) {
     ::unlinkat(kDirFd, kSocketFile, 0);
+    ::unlinkat(kDirFd, kPeerSocketFile, 0);
     return started;
   }
   report(status);

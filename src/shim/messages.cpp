@@ -160,6 +160,21 @@ std::string brief_record_json(SandboxRecord record) {
   return encode_record(record);
 }
 
+std::string NetworksRequest::encode() const {
+  ByteWriter writer;
+  spec.append_to(writer);
+  return writer.take();
+}
+
+Result<NetworksRequest> NetworksRequest::decode(ByteView bytes) {
+  ByteReader reader(bytes);
+  NetworksRequest m;
+  m.spec = NetSpec::read(reader);
+  if (!reader.done())
+    return fail(ErrorCode::kInvalidArgument, "The request about private networks is malformed");
+  return m;
+}
+
 std::string NetSetRequest::encode() const {
   ByteWriter writer;
   writer.text(encode_network(network));

@@ -30,6 +30,9 @@ enum class ShimRequest : std::uint16_t {
   kNetSet = 0x109,
   kNetLog = 0x10a,       ///< net::ReadLog -> net::LogPage, by the network process.
   kNetCounters = 0x10b,  ///< -> net::NetCounters, by the network process.
+  /// text: name of a file as of kNetSet, with an encoded NetworksRequest. -> empty, when connections within
+  /// networks that the sandbox is no more in, or with members that are none any more, have ended.
+  kNetworks = 0x10c,
 };
 
 /// On a client's connection kReset carries an encoded error in both directions, so that its receiver knows
@@ -80,9 +83,15 @@ struct ClaimRequest {
 inline constexpr const char* kNetSetFile = "network.tmp-";
 struct NetSetRequest {
   NetworkRecord network;  ///< As the record shall have it; what was used of the quota stays.
-  NetSpec spec;           ///< For the network process.
+  NetSpec spec;           ///< For the network process; its private networks stay as they are.
   [[nodiscard]] std::string encode() const;
   static Result<NetSetRequest> decode(ByteView bytes);
+};
+/// The private networks that the sandbox is in. Nobody's record: the networks' own say it.
+struct NetworksRequest {
+  NetSpec spec;  ///< What is not about private networks is used only where no network process runs yet.
+  [[nodiscard]] std::string encode() const;
+  static Result<NetworksRequest> decode(ByteView bytes);
 };
 struct WaitReply {
   std::string record_json;  ///< brief_record_json()

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/pass_fds.h"
 #include "base/spawn.h"
 #include "protocol/messages.h"
 
@@ -54,6 +55,7 @@ Status Network::begin(Deadline deadline) {
   end_process();
   in_.clear();
   out_.clear();
+  passed_.clear();
   ready_.reset();
   DRUPE_ASSIGN(UniqueFd log, copy_of(STDERR_FILENO));
   DRUPE_ASSIGN(UniqueFd frames, copy_of(frames_.get()));
@@ -73,6 +75,10 @@ Status Network::begin(Deadline deadline) {
   }));
   request(net::NetRequest::kConfigure, config_.encode(),
           [this](const Result<std::string>& answer) { ready_ = accept(answer); });
+  if (peer_listener_ >= 0) {
+    DRUPE_ASSIGN(UniqueFd listener, copy_of(peer_listener_));
+    request(net::NetRequest::kPeerListener, {}, [](const Result<std::string>&) {}, std::move(listener));
+  }
   // Only ever of use to one process.
   config_.flows.clear();
   return {};
@@ -91,7 +97,7 @@ Status Network::await_ready(Deadline deadline) {
   return *ready_;
 }
 
-void Network::request(net::NetRequest kind, std::string_view body, Reply done) {
+void Network::request(net::NetRequest kind, std::string_view body, Reply done, UniqueFd pass) {
   const char* why = nullptr;
   if (!control_.valid()) why = "it is not running";
   if (body.size() > net::kMaxControlRecord - kHead || out_.size() > kMaxQueued) why = "it is far behind";
@@ -99,7 +105,9 @@ void Network::request(net::NetRequest kind, std::string_view body, Reply done) {
     loop_.defer([done = std::move(done), error = gone(why)] { done(std::unexpected(error)); });
     return;
   }
+  if (next_request_ == net::kNetEventId) ++next_request_;
   const std::uint32_t id = next_request_++;
+  if (pass.valid()) passed_.push_back({out_.size(), std::move(pass)});
   requests_[id] = std::move(done);
   const std::string payload = encode_request(static_cast<std::uint16_t>(kind), body);
   ByteWriter writer;
@@ -120,12 +128,23 @@ Result<std::string> Network::call(net::NetRequest kind, std::string_view body, D
 
 void Network::flush() {
   while (!out_.empty()) {
-    const ssize_t sent = ::send(control_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    // Its end tells what a broken socket means.
-    if (sent < 0 && errno != EAGAIN) out_.clear();
-    if (sent < 0) break;
-    out_.erase(0, static_cast<std::size_t>(sent));
+    const bool passes = !passed_.empty() && passed_.front().at == 0;
+    const std::size_t next = passes ? 1 : 0;
+    const std::size_t most = passed_.size() > next ? passed_[next].at : out_.size();
+    const int fd = passes ? passed_.front().fd.get() : -1;
+    const auto sent = send_with_fds(control_.get(), std::string_view(out_).substr(0, most),
+                                    passes ? std::span<const int>(&fd, 1) : std::span<const int>());
+    if (!sent) {
+      // Its end tells what a broken socket means.
+      if (sent.error().sys_errno != EAGAIN) {
+        out_.clear();
+        passed_.clear();
+      }
+      break;
+    }
+    if (passes) passed_.pop_front();
+    out_.erase(0, *sent);
+    for (Passed& later : passed_) later.at -= *sent;
   }
   [[maybe_unused]] const auto changed =
       loop_.modify(control_.get(), out_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
@@ -161,6 +180,11 @@ void Network::receive() {
     if (in_.size() - at < sizeof length + length) break;
     const std::string payload = in_.substr(at + kHead, length - sizeof id);
     at += sizeof length + length;
+    if (id == net::kNetEventId) {
+      if (on_event_) on_event_(as_bytes(payload));
+      if (!*alive) return;
+      continue;
+    }
     const auto found = requests_.find(id);
     if (found == requests_.end()) continue;
     const Reply done = std::move(found->second);

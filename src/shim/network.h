@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +23,8 @@ class Network {
   /// Starts the program; see Hypervisor::start_helper().
   using Start = std::function<Result<StartedHelper>(UniqueFd log, UniqueFd frames, Deadline deadline)>;
   using Reply = std::function<void(Result<std::string>)>;
+  /// What the process says unasked; hostile.
+  using OnEvent = std::function<void(ByteView payload)>;
 
   /// `frames`: the host's end of the card's socket.
   Network(EventLoop& loop, Start start, UniqueFd frames, net::NetConfig config);
@@ -35,6 +38,10 @@ class Network {
   Status await_ready(Deadline deadline);
   /// Called once, from the loop, when a process has ended that had been begun.
   void on_end(std::function<void(const std::string& reason)> callback) { on_end_ = std::move(callback); }
+  /// May come as soon as it was begun.
+  void on_event(OnEvent callback) { on_event_ = std::move(callback); }
+  /// Every process from now on gets a copy of it (kPeerListener). Borrowed.
+  void use_peer_listener(int listener) { peer_listener_ = listener; }
   [[nodiscard]] bool running() const { return child_.pid > 0; }
   [[nodiscard]] int pid() const { return running() ? child_.pid : 0; }
   /// What of the process's confinement this host did not allow.
@@ -42,8 +49,8 @@ class Network {
 
   /// What the next process is begun with.
   net::NetConfig& config() { return config_; }
-  /// `body` and the answer are not looked at.
-  void request(net::NetRequest kind, std::string_view body, Reply done);
+  /// `body` and the answer are not looked at. `pass` goes with it, if it is valid.
+  void request(net::NetRequest kind, std::string_view body, Reply done, UniqueFd pass = {});
   /// The loop runs nested.
   Result<std::string> call(net::NetRequest kind, std::string_view body, Deadline deadline);
 
@@ -64,6 +71,13 @@ class Network {
   UniqueFd control_;
   std::vector<std::string> missing_;
   std::string in_, out_;
+  struct Passed {
+    std::size_t at = 0;  // in out_: goes with the byte there
+    UniqueFd fd;
+  };
+  std::deque<Passed> passed_;
+  int peer_listener_ = -1;
+  OnEvent on_event_;
   std::uint32_t next_request_ = 1;
   std::map<std::uint32_t, Reply> requests_;
   std::optional<Status> ready_;

@@ -42,6 +42,7 @@ net::NetConfig net_config(const SandboxRecord& record, const NetSpec& spec, std:
   config.quota_bytes = record.network.quota_bytes;
   config.used_bytes = record.network.used_bytes;
   config.flows = std::move(flows);
+  config.networks = spec.networks;
   return config;
 }
 

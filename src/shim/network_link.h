@@ -14,6 +14,11 @@ namespace drupe {
 /// Locally administered, different for each machine id; 6 bytes.
 [[nodiscard]] std::string mac_of(const std::string& machine_id);
 
+/// A private network is one, too.
+[[nodiscard]] inline bool has_network(const SandboxRecord& record, const NetSpec& spec) {
+  return record.network.mode != NetworkMode::kNone || !spec.networks.empty();
+}
+
 /// `flows`: open connections of an earlier life of the guest, which are reset.
 [[nodiscard]] net::NetConfig net_config(const SandboxRecord& record, const NetSpec& spec, std::string flows);
 

@@ -1,6 +1,7 @@
 // A sandbox with a network, over a fake machine and a network process of the test's own.
 #include <csignal>
 #include <cstring>
+#include <deque>
 
 #include <sys/epoll.h>
 
@@ -25,6 +26,10 @@ struct FakeNetwork {
   int starts = 0;
   std::vector<net::NetConfig> configs;
   std::vector<net::SetPolicy> policies;
+  std::vector<net::SetNetworks> networks;
+  std::vector<net::PeerChannelGrant> grants;
+  int listeners = 0;
+  std::deque<UniqueFd> passed;  ///< Descriptors that came and that no record has taken.
   std::optional<Error> refuse;  ///< The configuration.
   bool silent = false;
   std::string flows = "the flows";
@@ -53,7 +58,19 @@ struct FakeNetwork {
 
   void receive() {
     char chunk[65536];
-    const ssize_t got = ::recv(control.get(), chunk, sizeof chunk, MSG_DONTWAIT);
+    iovec part{chunk, sizeof chunk};
+    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = room;
+    message.msg_controllen = sizeof room;
+    const ssize_t got = ::recvmsg(control.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+      passed.emplace_back(fd);
+    }
     if (got <= 0) return loop.unwatch(control.get());
     in.append(chunk, static_cast<std::size_t>(got));
     while (in.size() >= 8) {
@@ -75,6 +92,19 @@ struct FakeNetwork {
               static_cast<ssize_t>(bytes.size()));
   }
 
+  bool take_passed() {
+    if (passed.empty()) return false;
+    passed.pop_front();
+    return true;
+  }
+  void want_peer(const net::PeerId& peer) const {
+    const std::string body = peer.encode();
+    ByteWriter out;
+    out.number(static_cast<std::uint32_t>(6 + body.size())).number(net::kNetEventId);
+    out.number(static_cast<std::uint16_t>(net::NetEvent::kWantPeer));
+    send_all(out.bytes() + body);
+  }
+
   std::string answer(const std::string& payload) {
     const auto request = decode_request(as_bytes(payload)).value();
     switch (static_cast<net::NetRequest>(request.kind)) {
@@ -91,6 +121,16 @@ struct FakeNetwork {
         return encode_reply(counters.encode());
       case net::NetRequest::kFlows:
         return encode_reply(flows);
+      case net::NetRequest::kSetNetworks:
+        networks.push_back(net::SetNetworks::decode(request.body).value());
+        return encode_reply("");
+      case net::NetRequest::kPeerListener:
+        listeners += take_passed() ? 1 : 0;
+        return encode_reply("");
+      case net::NetRequest::kPeerChannel:
+        grants.push_back(net::PeerChannelGrant::decode(request.body).value());
+        EXPECT_TRUE(!grants.back().connected || take_passed());
+        return encode_reply("");
     }
     return encode_error_reply(Error{ErrorCode::kUnsupported, "?", {}, 0});
   }
@@ -202,7 +242,11 @@ TEST_F(SandboxNetwork, ANetworkCanBeTakenAndGivenWhileTheSandboxRuns) {
   use_network();
   start();
   const pid_t first = network_->pid;
-  ASSERT_TRUE(set({}, ""));
+  ASSERT_TRUE(set({}, "policy none"));
+  // Connections are reset before the process ends and the link goes down.
+  ASSERT_EQ(network_->policies.size(), 1U);
+  EXPECT_EQ(network_->policies.back().policy, "policy none");
+  EXPECT_EQ(network_->networks.size(), 1U);
   EXPECT_EQ(world_.calls.back(), "link down");
   EXPECT_FALSE(guest_network()->up);
   EXPECT_NE(::kill(first, 0), 0);
@@ -257,6 +301,14 @@ TEST_F(SandboxNetwork, OneThatDiesAgainAndAgainLosesTheLinkNotTheSandbox) {
   ASSERT_TRUE(wait([&] { return world_.calls.back() == "link down"; }));
   EXPECT_EQ(network_->starts, 6);
   EXPECT_TRUE(ping(*client_));
+  // Members of its private networks do not wait for a process that is none any more.
+  const UniqueFd peer(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, "peer.sock");
+  ASSERT_EQ(::connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  char byte = 0;
+  EXPECT_TRUE(wait([&] { return ::recv(peer.get(), &byte, 1, MSG_DONTWAIT) == 0; }));
 }
 
 TEST_F(SandboxNetwork, ABrokenProcessIsReplaced) {
@@ -311,6 +363,94 @@ TEST_F(SandboxNetwork, AForkLeavesTheParentItsProcess) {
   EXPECT_TRUE(has(saved.flows_file.c_str()));
   EXPECT_EQ(network_->starts, 1);
   EXPECT_TRUE(call(ShimRequest::kNetCounters));
+}
+
+std::vector<net::PeerNetwork> blue() {
+  return {{"00000000000a",
+           "blue",
+           {{"000000000001", "one", "198.18.0.2"}, {"000000000002", "two", "198.18.0.3"}}}};
+}
+
+TEST_F(SandboxNetwork, APrivateNetworkAloneIsANetwork) {
+  spec_.net.networks = blue();
+  spec_.net.policy = "policy none";
+  start();
+  ASSERT_EQ(network_->configs.size(), 1U);
+  EXPECT_EQ(network_->configs[0].networks, blue());
+  EXPECT_EQ(network_->configs[0].policy, "policy none");
+  EXPECT_TRUE(wait([&] { return network_->listeners == 1; }));
+  EXPECT_TRUE(has("peer.sock"));
+}
+
+TEST_F(SandboxNetwork, JoiningAndLeavingWhileItRuns) {
+  const auto tell = [this](std::vector<net::PeerNetwork> networks) {
+    NetworksRequest request;
+    request.spec.policy = "policy none";
+    request.spec.networks = std::move(networks);
+    const std::string file = std::string(kNetSetFile) + "x";
+    EXPECT_TRUE(replace_file(dir_.get(), file, request.encode(), Sync::kNo));
+    return call(ShimRequest::kNetworks, ByteWriter().text(file).bytes());
+  };
+  start();
+  EXPECT_EQ(network_->starts, 0);
+  // The first one begins the process.
+  ASSERT_TRUE(tell(blue()));
+  ASSERT_EQ(network_->configs.size(), 1U);
+  EXPECT_EQ(network_->configs[0].networks, blue());
+  EXPECT_FALSE(has("network.tmp-x"));
+  auto two = blue();
+  two.push_back({"00000000000b", "red", {}});
+  ASSERT_TRUE(tell(two));
+  ASSERT_EQ(network_->networks.size(), 1U);
+  EXPECT_EQ(network_->networks[0].networks, two);
+  // A policy that is set meanwhile leaves them; so does a process that takes the place of another.
+  NetSetRequest set;
+  set.network.mode = NetworkMode::kOpen;
+  set.spec.policy = "policy open";
+  EXPECT_TRUE(replace_file(dir_.get(), std::string(kNetSetFile) + "y", set.encode(), Sync::kNo));
+  ASSERT_TRUE(call(ShimRequest::kNetSet, ByteWriter().text(std::string(kNetSetFile) + "y").bytes()));
+  ::kill(network_->pid, SIGKILL);
+  ASSERT_TRUE(wait([&] { return network_->configs.size() == 2; }));
+  EXPECT_EQ(network_->configs[1].networks, two);
+  EXPECT_EQ(network_->configs[1].policy, "policy open");
+  EXPECT_TRUE(wait([&] { return network_->listeners == 2; }));
+  // With the last one it ends, unless there is something else to reach.
+  ASSERT_TRUE(tell({}));
+  ASSERT_EQ(network_->networks.size(), 2U);
+  set.network.mode = NetworkMode::kNone;
+  EXPECT_TRUE(replace_file(dir_.get(), std::string(kNetSetFile) + "z", set.encode(), Sync::kNo));
+  ASSERT_TRUE(call(ShimRequest::kNetSet, ByteWriter().text(std::string(kNetSetFile) + "z").bytes()));
+  EXPECT_TRUE(wait([&] { return ShimInfo::decode(as_bytes(*call(ShimRequest::kInfo)))->network_pid == 0; }));
+}
+
+TEST_F(SandboxNetwork, ChannelsToMembersAreFetchedForTheProcess) {
+  const net::PeerId two{"00000000000a", "000000000002"}, three{"00000000000a", "000000000003"};
+  std::vector<std::string> asked;
+  connect_peer_ = [&](std::string_view peer, Deadline) -> Result<UniqueFd> {
+    asked.emplace_back(peer);
+    if (peer != two.encode()) return fail(ErrorCode::kUnavailable, "It does not run");
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    ::close(ends[1]);
+    return UniqueFd(ends[0]);
+  };
+  spec_.net.networks = blue();
+  start();
+  network_->want_peer(two);
+  network_->want_peer(three);
+  ASSERT_TRUE(wait([&] { return network_->grants.size() == 2; }));
+  EXPECT_EQ(asked, (std::vector{two.encode(), three.encode()}));
+  EXPECT_EQ(network_->grants[0].peer, two);
+  EXPECT_TRUE(network_->grants[0].connected);
+  EXPECT_EQ(network_->grants[1].peer, three);
+  EXPECT_FALSE(network_->grants[1].connected);
+  // What it says wrongly is no harm.
+  network_->send_all(std::string("\x06\0\0\0\0\0\0\0\xff\xff", 10));
+  network_->want_peer({std::string(300, 'x'), "y"});
+  network_->want_peer(two);
+  ASSERT_TRUE(wait([&] { return network_->grants.size() == 3; }));
+  EXPECT_EQ(asked.size(), 3U);
+  EXPECT_EQ(network_->starts, 1);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "shim/messages.h"
+#include "shim/network_link.h"
+#include "shim/private_network.h"
 
 namespace drupe {
 namespace {
@@ -89,7 +91,10 @@ Status Sandbox::start() {
   options.deadline = Clock::now() + std::chrono::milliseconds(spec_.start_deadline_ms);
   options.link_callbacks = link_callbacks();
   options.trust = std::exchange(spec_.trust, {});
-  if (updated.network.mode != NetworkMode::kNone && spec_.mode != LaunchMode::kMakeBase)
+  if (spec_.mode != LaunchMode::kMakeBase) {
+    DRUPE_ASSIGN(peer_listener_, listen_for_peers(kPeerSocketFile));
+  }
+  if (has_network(updated, spec_.net) && spec_.mode != LaunchMode::kMakeBase)
     options.make_network = [this, &updated](UniqueFd frames) {
       return make_network(updated, spec_.net, std::move(frames));
     };

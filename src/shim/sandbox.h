@@ -37,6 +37,9 @@ struct SandboxHost {
   std::function<Result<std::vector<std::string>>()> lock_down;
   /// Starts the network's program, confined, also after lock_down(); absent: no sandbox can have a network.
   Network::Start start_network;
+  /// A channel to a member of a private network, for an encoded net::PeerId; also after lock_down(). Absent:
+  /// none can be reached. The loop may run nested.
+  std::function<Result<UniqueFd>(std::string_view peer, Deadline deadline)> connect_peer;
   /// After an automatic removal has emptied the directory.
   std::function<void()> remove_directory;
 };
@@ -142,9 +145,18 @@ class Sandbox {
   /// What a save keeps: which connections there are, and what was used of the quota.
   void note_network(SavedState& saved);
   void note_usage(Deadline deadline);
+  /// All of the guest's, before its network goes; precondition: the policy to come allows nothing.
+  void end_connections(Deadline deadline);
   void on_net_request(net::NetRequest kind, ByteView body, const ReplyFn& reply);
   Result<std::string> set_policy(ByteView body);
   Status apply_network(const SandboxRecord& updated, Deadline deadline);
+  /// The content of a file that a request names, which is removed.
+  Result<std::string> take_request_file(ByteView body);
+  Result<std::string> set_networks(ByteView body);
+  void turn_peers_away(bool away);
+  void on_network_event(ByteView payload);
+  void answer_wanted_peers();
+  Result<std::string> answer_wanted_peer();
 
   EventLoop& loop_;
   Hypervisor& hypervisor_;
@@ -158,6 +170,9 @@ class Sandbox {
   UniqueFd net_peer_, net_end_;
   std::unique_ptr<Network> network_;
   std::vector<Clock::time_point> network_restarts_;
+  UniqueFd peer_listener_;
+  bool peers_turned_away_ = false;
+  std::deque<net::PeerId> wanted_peers_;  ///< By the network process; not yet answered.
   Usage usage_;
   // Destroyed before the link, in this order: streams borrow the link and the main command.
   std::unique_ptr<GuestLink> link_;

@@ -13,6 +13,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "shim/private_network.h"
 #include "shim/sandbox.h"
 
 namespace drupe {
@@ -106,6 +107,8 @@ void Sandbox::finish() {
   // What the machine had sent is still on its way.
   (void)loop_.run_until([this] { return link_->drained(); }, Clock::now() + kLastBytes);
   machine_.reset();
+  turn_peers_away(false);
+  peer_listener_.reset();
   network_.reset();
 
   record_.state = SandboxState::kExited;
@@ -178,6 +181,7 @@ void Sandbox::part_from_clients(const Error& error) {
   }
   for (auto& operation : std::exchange(operations_, {})) operation.reply(std::unexpected(error));
   ::unlinkat(host_.dir, kSocketFile, 0);
+  ::unlinkat(host_.dir, kPeerSocketFile, 0);
   hub_.drain(kClientsTake);
 }
 

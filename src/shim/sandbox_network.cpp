@@ -49,8 +49,13 @@ std::unique_ptr<Network> Sandbox::make_network(const SandboxRecord& record, cons
     if (!host_.start_network) return fail(ErrorCode::kUnsupported, "This sandbox can have no network");
     return host_.start_network(std::move(log), std::move(end), deadline);
   };
-  return std::make_unique<Network>(loop_, start, std::move(frames),
-                                   net_config(record, spec, std::move(flows)));
+  auto network =
+      std::make_unique<Network>(loop_, start, std::move(frames), net_config(record, spec, std::move(flows)));
+  network->use_peer_listener(peer_listener_.get());
+  turn_peers_away(false);
+  wanted_peers_.clear();
+  network->on_event([this](ByteView payload) { on_network_event(payload); });
+  return network;
 }
 
 void Sandbox::adopt_network(std::unique_ptr<Network> network) {
@@ -61,11 +66,13 @@ void Sandbox::adopt_network(std::unique_ptr<Network> network) {
   const auto restart = [this] {
     run_operation([](const Result<std::string>&) {}, [this] { return restart_network(); });
   };
-  network_->on_end([restart](const std::string& reason) {
+  network_->on_end([this, restart](const std::string& reason) {
     log(LogLevel::kWarning, "The network process has ended (" + reason + "); it is started again");
+    wanted_peers_.clear();
     restart();
   });
   if (!network_->running()) restart();  // It ended while nobody listened.
+  answer_wanted_peers();
 }
 
 Result<std::string> Sandbox::restart_network() {
@@ -85,6 +92,7 @@ Result<std::string> Sandbox::restart_network() {
   // A process that could not be configured serves nobody, and without it the next policy begins with a new
   // one.
   network_.reset();
+  turn_peers_away(true);
   if (auto told = lower_link(*machine_, *link_, Clock::now() + kLinkDeadline); !told)
     log(LogLevel::kWarning, "The guest was not told that its network is gone: " + told.error().message);
   return std::unexpected(std::move(up).error());
@@ -128,18 +136,23 @@ void Sandbox::on_net_request(net::NetRequest kind, ByteView body, const ReplyFn&
   });
 }
 
-Result<std::string> Sandbox::set_policy(ByteView body) {
+Result<std::string> Sandbox::take_request_file(ByteView body) {
   ByteReader reader(body);
   const std::string name = reader.text();
   if (!reader.done() || !name.starts_with(kNetSetFile) || name.find('/') != std::string::npos)
     return fail(ErrorCode::kInvalidArgument, "The request does not name a file of the sandbox");
   auto bytes = read_file(host_.dir, name, kMaxNetSet);
   ::unlinkat(host_.dir, name.c_str(), 0);
-  if (!bytes) return std::unexpected(std::move(bytes).error());
-  DRUPE_ASSIGN(NetSetRequest request, NetSetRequest::decode(as_bytes(*bytes)));
+  return bytes;
+}
+
+Result<std::string> Sandbox::set_policy(ByteView body) {
+  DRUPE_ASSIGN(const std::string bytes, take_request_file(body));
+  DRUPE_ASSIGN(NetSetRequest request, NetSetRequest::decode(as_bytes(bytes)));
   SandboxRecord wanted = record_;
   request.network.used_bytes = record_.network.used_bytes;
   wanted.network = std::move(request.network);
+  request.spec.networks = std::move(spec_.net.networks);
   spec_.net = std::move(request.spec);
   DRUPE_TRY(apply_network(wanted, Clock::now() + kSetDeadline));
   if (removes_itself_now()) return fail(ErrorCode::kInvalidState, "The sandbox is ending");
@@ -152,11 +165,25 @@ Result<std::string> Sandbox::set_policy(ByteView body) {
   return std::string();
 }
 
+// The guest's programs learn it by resets, as with any other policy, and not by time-outs of their own. What
+// fails here changes nothing about what passes.
+void Sandbox::end_connections(Deadline deadline) {
+  if (!network_->running()) return;
+  net::SetPolicy nothing;
+  nothing.policy = spec_.net.policy;
+  static_cast<void>(network_->call(net::NetRequest::kSetPolicy, nothing.encode(), deadline));
+  static_cast<void>(network_->call(net::NetRequest::kSetNetworks, net::SetNetworks{}.encode(), deadline));
+  // The resets are on their way to the card. What the guest answers to later has come through the same loop
+  // of the hypervisor's, after them.
+  static_cast<void>(link_->call(RequestKind::kPing, {}, std::min(deadline, Clock::now() + kLinkDeadline)));
+}
+
 // When this returns, nothing passes that the new policy refuses.
 Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
-  if (updated.network.mode == NetworkMode::kNone) {
+  if (!has_network(updated, spec_.net)) {
     if (!network_) return {};
     note_usage(deadline);
+    end_connections(deadline);
     network_.reset();
     DRUPE_TRY(machine_->set_link(false, deadline));
     // The cable is out; a guest whose agent does not answer learns that from its time-outs.

@@ -75,6 +75,8 @@ void Sandbox::on_shim_request(ShimRequest kind, ByteView body, const ReplyFn& re
       return later(&Sandbox::grow_disk);
     case ShimRequest::kNetSet:
       return later(&Sandbox::set_policy);
+    case ShimRequest::kNetworks:
+      return later(&Sandbox::set_networks);
     case ShimRequest::kNetLog:
       return on_net_request(net::NetRequest::kReadLog, body, reply);
     case ShimRequest::kNetCounters:

@@ -111,6 +111,8 @@ void Sandbox::after_pause(Saver& saver) {
       Error{ErrorCode::kInvalidState, "The sandbox was paused", "Resume it with `drupe resume`.", 0});
   hub_.drain(kAnswerTaken);
   machine_->kill();
+  turn_peers_away(false);
+  peer_listener_.reset();
   network_.reset();  // Its ports are free for whoever resumes.
   // Whoever resumes it need wait neither for the process's end, which takes as long as its memory is large,
   // nor until the files are durable; being durable is noted only if nobody has.

@@ -12,6 +12,7 @@ constexpr std::uint32_t kSpecVersion = 3;
 
 void NetSpec::append_to(ByteWriter& writer) const {
   writer.texts(resolvers).texts(search).flag(ipv6).text(policy);
+  net::append_networks(writer, networks);
 }
 
 NetSpec NetSpec::read(ByteReader& reader) {
@@ -20,6 +21,7 @@ NetSpec NetSpec::read(ByteReader& reader) {
   spec.search = reader.texts();
   spec.ipv6 = reader.flag();
   spec.policy = reader.text();
+  spec.networks = net::read_networks(reader);
   return spec;
 }
 

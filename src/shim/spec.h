@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "hypervisor/hypervisor.h"
+#include "protocol/net_peers.h"
 
 namespace drupe {
 
@@ -46,10 +47,11 @@ enum class LaunchMode : std::uint8_t {
 
 /// What the sandbox's network process is told beside the record: what the host is like now.
 struct NetSpec {
-  std::vector<std::string> resolvers;  ///< The host's, numeric, optionally with a port.
-  std::vector<std::string> search;     ///< Search domains of the host.
-  bool ipv6 = false;                   ///< The host reaches global IPv6 addresses.
-  std::string policy;                  ///< Encoded; nothing here reads it.
+  std::vector<std::string> resolvers;      ///< The host's, numeric, optionally with a port.
+  std::vector<std::string> search;         ///< Search domains of the host.
+  bool ipv6 = false;                       ///< The host reaches global IPv6 addresses.
+  std::string policy;                      ///< Encoded; nothing here reads it.
+  std::vector<net::PeerNetwork> networks;  ///< Private ones that it is in.
   void append_to(ByteWriter& writer) const;
   static NetSpec read(ByteReader& reader);
 };

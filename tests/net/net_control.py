@@ -62,6 +62,7 @@ class Control:
         self.end.settimeout(30)
         self.next_id = 1
         self.answers = {}
+        self.events = []
 
     def send(self, kind, body=b""):
         ident, self.next_id = self.next_id, self.next_id + 1
@@ -78,11 +79,24 @@ class Control:
             raw += part
         return raw
 
+    def _record(self):
+        size, = struct.unpack("<I", self._exactly(4))
+        record = self._exactly(size)
+        ident, = struct.unpack_from("<I", record)
+        if ident == 0:
+            self.events.append(record[4:])
+        else:
+            self.answers[ident] = record[4:]
+
+    def event(self):
+        """What it says unasked next."""
+        while not self.events:
+            self._record()
+        return self.events.pop(0)
+
     def answer(self, ident):
         while ident not in self.answers:
-            size, = struct.unpack("<I", self._exactly(4))
-            record = self._exactly(size)
-            self.answers[struct.unpack_from("<I", record)[0]] = record[4:]
+            self._record()
         raw = self.answers.pop(ident)
         if raw[0] == 0:
             return raw[1:]
@@ -111,12 +125,13 @@ class Control:
 
 
 def configuration(mac, spec, *, mtu=1500, guest_v4="10.118.0.2", gateway_v4="10.118.0.1", guest_v6="", gateway_v6="",
-                  resolvers=(), search=(), publications=(), quota=0, used=0, flows=b""):
+                  resolvers=(), search=(), publications=(), quota=0, used=0, flows=b"",
+                  networks=b"\0\0\0\0"):
     raw = mac + struct.pack("<I", mtu) + text(guest_v4) + text(gateway_v4) + text(guest_v6) + text(gateway_v6)
     raw += texts(resolvers) + texts(search) + text(spec) + struct.pack("<I", len(publications))
     for address, host_port, guest_port in publications:
         raw += text(address) + struct.pack("<HH", host_port, guest_port)
-    return raw + struct.pack("<QQ", quota, used) + text(flows)
+    return raw + struct.pack("<QQ", quota, used) + text(flows) + networks
 
 
 def pair():

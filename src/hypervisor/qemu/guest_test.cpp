@@ -274,7 +274,12 @@ TEST_F(Guest, AStarterStartsMachinesThatAreOurChildren) {
   ASSERT_TRUE(machine);
   auto hypervisor = make_qemu_hypervisor(guest_->options());
   ASSERT_TRUE(hypervisor);
-  ASSERT_TRUE((*hypervisor)->keep_starter({}));
+  HelperProgram helper;
+  helper.errand = [](std::string_view request) -> Result<UniqueFd> {
+    if (request != "null") return fail(ErrorCode::kPermission, "Not this one");
+    return open_at(AT_FDCWD, "/dev/null", O_RDONLY);
+  };
+  ASSERT_TRUE((*hypervisor)->keep_starter(helper));
   std::vector<std::string> disk{"image.ext4", "base.qcow2", "starter-0"};
   for (int i = 1; i <= 2; ++i) {
     disk.push_back("starter-" + std::to_string(i));
@@ -295,6 +300,13 @@ TEST_F(Guest, AStarterStartsMachinesThatAreOurChildren) {
     EXPECT_THAT(*status, HasSubstr("PPid:\t" + std::to_string(::getpid()) + "\n"));
     EXPECT_THAT(*status, HasSubstr("CapEff:\t0000000000000000"));
   }
+  // Errands are run beside that, and refused there.
+  const auto fd = (*hypervisor)->run_errand(guest_->loop(), "null", soon());
+  ASSERT_TRUE(fd) << to_string(fd.error());
+  EXPECT_TRUE(fd->valid());
+  const auto denied = (*hypervisor)->run_errand(guest_->loop(), "zero", soon());
+  ASSERT_FALSE(denied);
+  EXPECT_EQ(denied.error().code, ErrorCode::kPermission);
   // What does not fit is refused there, too, and does it no harm.
   auto wrong = guest_->spec(disk, &base_, nullptr);
   ASSERT_TRUE(wrong);

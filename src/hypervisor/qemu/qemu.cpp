@@ -38,6 +38,11 @@ class QemuHypervisor final : public Hypervisor {
     return starter_->start_helper(loop, std::move(log), std::move(fd), deadline);
   }
 
+  Result<UniqueFd> run_errand(EventLoop& loop, std::string_view request, Deadline deadline) override {
+    if (!starter_) return fail(ErrorCode::kInvalidState, "There is no process that could run an errand");
+    return starter_->run_errand(loop, request, deadline);
+  }
+
  private:
   Result<std::unique_ptr<Machine>> start(EventLoop& loop, LaunchSpec spec, LaunchStage stage,
                                          Deadline deadline) {

@@ -51,10 +51,22 @@ Result<QemuParts> start_program(const HelperProgram& helper, const FdMessage& me
   return parts;
 }
 
+Result<QemuParts> run(const HelperProgram& helper, std::string_view request) {
+  if (!helper.errand) return fail(ErrorCode::kUnsupported, "There is no errand");
+  DRUPE_ASSIGN(UniqueFd fd, helper.errand(request));
+  QemuParts parts;
+  parts.control = std::move(fd);
+  return parts;
+}
+
 StartAnswer start(const QemuOptions& options, const HelperProgram& helper, FdMessage message) {
   StartAnswer answer;
   if (is_helper_request(message)) {
     answer.parts = start_program(helper, message, answer.failed);
+    return answer;
+  }
+  if (const auto request = errand_of(message)) {
+    answer.parts = run(helper, *request);
     return answer;
   }
   auto spec = decode_start(std::move(message));
@@ -125,13 +137,19 @@ Result<StartedHelper> Starter::start_helper(EventLoop& loop, UniqueFd log, Uniqu
                        std::move(parts.control)};
 }
 
+Result<UniqueFd> Starter::run_errand(EventLoop& loop, std::string_view request, Deadline deadline) {
+  DRUPE_ASSIGN(QemuParts parts, ask(loop, errand_request(request), deadline));
+  return std::move(parts.control);
+}
+
 Result<QemuParts> Starter::ask(EventLoop& loop, const FdMessage& request, Deadline deadline) {
   constexpr const char* kTooLong = "Starting a process of the sandbox took too long";
   while (late_ > 0) {
     DRUPE_ASSIGN(auto old, next_answer(loop, deadline));
     if (!old) return fail(ErrorCode::kTimeout, kTooLong);
     --late_;
-    if (!old->parts) continue;
+    // An errand's descriptor has no process.
+    if (!old->parts || old->parts->child.pid <= 0) continue;
     ::kill(old->parts->child.pid, SIGKILL);
     [[maybe_unused]] const auto ended = wait_for(old->parts->child);
   }

@@ -4,7 +4,7 @@
 //
 // It knows program, library and accelerator from the beginning, and the one helper program that it starts as
 // well, so a shim that is taken over can make it start nothing but the same confined programs, with
-// descriptors that the shim has anyway.
+// descriptors that the shim has anyway. What the helper's errand does for it, the errand decides.
 #pragma once
 
 #include <memory>
@@ -31,6 +31,8 @@ class Starter {
   Result<QemuParts> launch(EventLoop& loop, LaunchSpec spec, Deadline deadline);
   /// Hypervisor::start_helper().
   Result<StartedHelper> start_helper(EventLoop& loop, UniqueFd log, UniqueFd fd, Deadline deadline);
+  /// Hypervisor::run_errand().
+  Result<UniqueFd> run_errand(EventLoop& loop, std::string_view request, Deadline deadline);
 
  private:
   Starter(ChildProcess child, UniqueFd socket) : child_(std::move(child)), socket_(std::move(socket)) {}

@@ -16,6 +16,8 @@ constexpr std::array kChannels{&QemuParts::qmp,       &QemuParts::control,  &Qem
 
 // Shorter than any machine's request.
 constexpr std::string_view kHelper = "helper";
+// Other requests bring descriptors.
+constexpr std::string_view kErrand = "errand";
 
 // Descriptors travel in the order in which their presence is told.
 void put_fd(FdMessage& message, ByteWriter& writer, UniqueFd fd) {
@@ -58,6 +60,15 @@ FdMessage helper_request(UniqueFd log, UniqueFd fd) {
 
 bool is_helper_request(const FdMessage& message) {
   return message.bytes == kHelper;
+}
+
+FdMessage errand_request(std::string_view request) {
+  return {std::string(kErrand).append(request), {}};
+}
+
+std::optional<std::string_view> errand_of(const FdMessage& message) {
+  if (!message.fds.empty() || !message.bytes.starts_with(kErrand)) return std::nullopt;
+  return std::string_view(message.bytes).substr(kErrand.size());
 }
 
 FdMessage encode_start(LaunchSpec spec) {

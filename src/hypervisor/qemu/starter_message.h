@@ -2,6 +2,8 @@
 // that its guest has taken over may send anything.
 #pragma once
 
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -22,7 +24,13 @@ Result<LaunchSpec> decode_start(FdMessage message);
 FdMessage helper_request(UniqueFd log, UniqueFd fd);
 [[nodiscard]] bool is_helper_request(const FdMessage& message);
 
-/// Of a helper, only its process, its confinement and the socket `control` are told.
+/// The helper's errand.
+FdMessage errand_request(std::string_view request);
+/// The request of one; nothing for other messages.
+[[nodiscard]] std::optional<std::string_view> errand_of(const FdMessage& message);
+
+/// Of an errand, only the descriptor is told, as `control`. Of a helper, only its process, its confinement
+/// and the socket `control` are told.
 struct StartAnswer {
   Result<QemuParts> parts = QemuParts();
   /// Children of the shim that never became a hypervisor.

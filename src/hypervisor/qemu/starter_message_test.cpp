@@ -95,5 +95,17 @@ TEST(StarterMessage, ARefusalArrivesWithItsReason) {
   EXPECT_EQ(answer->parts.error().next_step, "Try again.");
 }
 
+TEST(StarterMessage, AnErrandIsNoOtherRequest) {
+  const FdMessage errand = errand_request("some bytes");
+  EXPECT_EQ(errand_of(errand), "some bytes");
+  EXPECT_FALSE(is_helper_request(errand));
+  EXPECT_EQ(errand_of(errand_request("")), "");
+  EXPECT_FALSE(errand_of(helper_request(some_fd(), some_fd())));
+  EXPECT_FALSE(errand_of(encode_start(some_spec())));
+  FdMessage with_fd = errand_request("x");
+  with_fd.fds.push_back(some_fd());
+  EXPECT_FALSE(errand_of(with_fd));
+}
+
 }  // namespace
 }  // namespace drupe

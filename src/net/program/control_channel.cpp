@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -48,12 +49,29 @@ void ControlChannel::on_socket(std::uint32_t events) {
 
 void ControlChannel::read() {
   std::array<char, kReadSize> buffer;
-  const ssize_t count = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  iovec part{buffer.data(), buffer.size()};
+  // Reading stops behind bytes that bring descriptors, and a record brings one.
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  // With its padding there would be room for two.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (count < 0) {
     if (errno == EAGAIN || errno == EINTR) return;
     return close(fail_sys("Reading the control socket failed", errno));
   }
   if (count == 0) return close({});
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    descriptors_.emplace_back(fd);
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || descriptors_.size() > kMaxDescriptors)
+    return close(fail(ErrorCode::kIntegrity, "A control record brings too many descriptors"));
   in_.append(buffer.data(), static_cast<std::size_t>(count));
   if (!take_records()) close(fail(ErrorCode::kIntegrity, "A control record has an impossible length"));
   if (!closed_) watch_again();
@@ -72,6 +90,13 @@ bool ControlChannel::take_records() {
   }
   in_.erase(0, at);
   return true;
+}
+
+UniqueFd ControlChannel::take_descriptor() {
+  if (descriptors_.empty()) return {};
+  UniqueFd first = std::move(descriptors_.front());
+  descriptors_.pop_front();
+  return first;
 }
 
 void ControlChannel::send(std::uint32_t id, std::string_view payload) {

@@ -1,6 +1,7 @@
 // Records of the control socket (protocol/net_control.h): cut on the way in, queued on the way out.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,11 @@ class ControlChannel {
 
   Status start();
   void send(std::uint32_t id, std::string_view payload);
+  /// The next descriptor that came: in the order of the records that they belong to. Invalid: none.
+  [[nodiscard]] UniqueFd take_descriptor();
+
+  /// Descriptors that no record has taken; more break the format.
+  static constexpr std::size_t kMaxDescriptors = 64;
 
  private:
   void on_socket(std::uint32_t events);
@@ -39,6 +45,7 @@ class ControlChannel {
   OnRecord on_record_;
   OnClosed on_closed_;
   std::string in_, out_;
+  std::deque<UniqueFd> descriptors_;
   std::uint32_t events_ = 0;
   bool closed_ = false;
 };

@@ -81,10 +81,17 @@ struct NetProcess::Running {
           dns::Proxy::Options options)
       : resolver(process.loop_, std::move(servers), policy, process.pins_, process.log_, std::move(options)),
         publisher(process.loop_, process.quota_),
-        gate({process.loop_, process.pins_, process.log_, resolver, publisher, process.quota_},
+        peers({process.loop_, process.log_, process.quota_,
+               [&process](const PeerId& peer) { process.want_peer(peer); }}),
+        gate({process.loop_, process.pins_, process.log_, resolver, publisher, peers, process.quota_},
              std::move(policy)) {}
+  void set_members(const std::vector<PeerEntry>& entries) {
+    resolver.set_local_names(peer_names(entries));
+    peers.set_members(entries);
+  }
   Resolver resolver;
   Publisher publisher;
+  Peers peers;
   PolicyGate gate;
   std::unique_ptr<Driver> driver;
 };
@@ -132,6 +139,12 @@ Result<std::string> NetProcess::handle(std::uint16_t kind, ByteView body) {
       return counters();
     case NetRequest::kFlows:
       return encode_flow_table(running_->driver->stack().tcp().flows());
+    case NetRequest::kSetNetworks:
+      return set_networks(body);
+    case NetRequest::kPeerListener:
+      return take_listener();
+    case NetRequest::kPeerChannel:
+      return take_channel(body);
     case NetRequest::kConfigure:
       break;
   }
@@ -148,6 +161,7 @@ Result<std::string> NetProcess::configure(ByteView body) {
   DRUPE_ASSIGN(const NetConfig config, NetConfig::decode(body));
   DRUPE_ASSIGN(const StackConfig stack, stack_config(config));
   DRUPE_ASSIGN(auto servers, resolvers_of(config));
+  DRUPE_ASSIGN(const auto members, peer_entries(config.networks));
   FlowTable flows;
   if (!config.flows.empty()) {
     DRUPE_ASSIGN(flows, decode_flow_table(as_bytes(config.flows)));
@@ -166,6 +180,8 @@ Result<std::string> NetProcess::configure(ByteView body) {
   running->driver->on_broken([] { log(LogLevel::kInfo, "The guest's end of the link is closed"); });
   running->gate.attach(*running->driver);
   running->resolver.attach(*running->driver);
+  running->peers.attach(*running->driver);
+  running->set_members(members);
   DRUPE_TRY(running->publisher.start(running->driver->tcp(), stack.guest_v4, stack.gateway_v4));
   quota_.set(config.quota_bytes);
   quota_.use(config.used_bytes);
@@ -189,6 +205,39 @@ Result<std::string> NetProcess::set_policy(ByteView body) {
   quota_.set(request.quota_bytes);
   running_->gate.quota_changed();
   return std::string();
+}
+
+Result<std::string> NetProcess::set_networks(ByteView body) {
+  DRUPE_ASSIGN(const SetNetworks request, SetNetworks::decode(body));
+  DRUPE_ASSIGN(const auto members, peer_entries(request.networks));
+  running_->set_members(members);
+  return std::string();
+}
+
+Result<std::string> NetProcess::take_listener() {
+  UniqueFd listener = control_.take_descriptor();
+  if (!listener.valid()) return fail(ErrorCode::kIntegrity, "A listener was told of, and did not come");
+  DRUPE_TRY(running_->peers.set_listener(std::move(listener)));
+  return std::string();
+}
+
+Result<std::string> NetProcess::take_channel(ByteView body) {
+  DRUPE_ASSIGN(const PeerChannelGrant grant, PeerChannelGrant::decode(body));
+  UniqueFd socket;
+  if (grant.connected) {
+    socket = control_.take_descriptor();
+    if (!socket.valid()) return fail(ErrorCode::kIntegrity, "A channel was told of, and did not come");
+  }
+  running_->peers.on_channel(grant.peer, std::move(socket));
+  return std::string();
+}
+
+// Later: the guest's packets are being looked at.
+void NetProcess::want_peer(const PeerId& peer) {
+  loop_.defer([this, body = peer.encode()] {
+    control_.send(kNetEventId,
+                  ByteWriter().number(static_cast<std::uint16_t>(NetEvent::kWantPeer)).take() + body);
+  });
 }
 
 void NetProcess::host_changed() {

@@ -8,6 +8,7 @@
 
 #include "net/program/control_channel.h"
 #include "net/program/host_watch.h"
+#include "net/program/peers.h"
 #include "net/program/policy_gate.h"
 #include "net/program/publisher.h"
 #include "net/program/quota.h"
@@ -38,6 +39,10 @@ class NetProcess {
   Result<std::string> handle(std::uint16_t kind, ByteView body);
   Result<std::string> configure(ByteView body);
   Result<std::string> set_policy(ByteView body);
+  Result<std::string> set_networks(ByteView body);
+  Result<std::string> take_listener();
+  Result<std::string> take_channel(ByteView body);
+  void want_peer(const PeerId& peer);
   Result<std::string> read_log(ByteView body) const;
   [[nodiscard]] std::string counters() const;
   Result<std::shared_ptr<const Policy>> compile(const std::string& spec);

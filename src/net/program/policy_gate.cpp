@@ -57,6 +57,7 @@ Admission* PolicyGate::admit_flow(Admissions& flows, FlowId flow, const FlowKey&
 }
 
 void PolicyGate::on_connect(FlowId flow, const FlowKey& key) {
+  if (parts_.peers.owns(key.remote)) return parts_.peers.connect(flow, key);
   ConnectVerdict verdict;
   if (const std::string rule = refusal_before_policy(key); !rule.empty()) {
     refuse(key, Protocol::kTcp, rule);
@@ -73,16 +74,18 @@ void PolicyGate::on_connect(FlowId flow, const FlowKey& key) {
 }
 
 void PolicyGate::on_gone(FlowId flow, const FlowReport& /*report*/) {
-  if (tcp_.erase(number_of(flow)) > 0) return;
+  if (tcp_.erase(number_of(flow)) > 0 || parts_.peers.on_gone(flow)) return;
   parts_.publisher.on_gone(flow);
   parts_.resolver.on_connection_gone(flow);
 }
 
-void PolicyGate::on_guest_refused(FlowId flow, CloseReason /*reason*/, UniqueFd socket) {
+void PolicyGate::on_guest_refused(FlowId flow, CloseReason reason, UniqueFd socket) {
+  if (parts_.peers.on_guest_refused(flow, reason, socket)) return;
   parts_.publisher.on_guest_refused(flow, std::move(socket));
 }
 
 UdpVerdict PolicyGate::on_flow(FlowId flow, const FlowKey& key, ByteView /*first*/) {
+  if (parts_.peers.owns(key.remote)) return parts_.peers.on_udp_flow(flow, key);
   UdpVerdict verdict;
   if (const std::string rule = refusal_before_policy(key); !rule.empty()) {
     refuse(key, Protocol::kUdp, rule);
@@ -96,11 +99,13 @@ UdpVerdict PolicyGate::on_flow(FlowId flow, const FlowKey& key, ByteView /*first
   return verdict;
 }
 
-void PolicyGate::on_local(FlowId flow, const FlowKey& /*key*/, ByteView payload) {
+void PolicyGate::on_local(FlowId flow, const FlowKey& key, ByteView payload) {
+  if (parts_.peers.on_udp(flow, key, payload)) return;
   parts_.resolver.on_datagram(flow, payload);
 }
 
 void PolicyGate::on_udp_gone(FlowId flow, std::uint64_t /*to_world*/, std::uint64_t /*to_guest*/) {
+  if (parts_.peers.on_udp_gone(flow)) return;
   if (udp_.erase(number_of(flow)) == 0) parts_.resolver.on_datagrams_gone(flow);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "net/inspect/admission.h"
+#include "net/program/peers.h"
 #include "net/program/publisher.h"
 #include "net/program/quota.h"
 #include "net/program/resolver.h"
@@ -14,8 +15,9 @@
 
 namespace drupe::net {
 
-/// Keeps an Admission for every flow that was let through. The gateway's addresses serve DNS and nothing
-/// else. One thread, that of `loop`; what it refers to lives longer.
+/// Keeps an Admission for every flow that was let through. Members of private networks are none of the
+/// policy's business: flows to their addresses are theirs (Peers). The gateway's addresses serve DNS and
+/// nothing else. One thread, that of `loop`; what it refers to lives longer.
 class PolicyGate final : public Gate, public UdpGate {
  public:
   struct Parts {
@@ -24,6 +26,7 @@ class PolicyGate final : public Gate, public UdpGate {
     EgressLog& log;
     Resolver& resolver;
     Publisher& publisher;
+    Peers& peers;
     Quota& quota;
   };
   PolicyGate(const Parts& parts, std::shared_ptr<const Policy> policy)
@@ -36,12 +39,15 @@ class PolicyGate final : public Gate, public UdpGate {
   /// The quota may have been raised, or is used up already: then every flow ends.
   void quota_changed();
 
-  [[nodiscard]] std::uint64_t admitted() const { return admitted_; }
-  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+  [[nodiscard]] std::uint64_t admitted() const { return admitted_ + parts_.peers.admitted(); }
+  [[nodiscard]] std::uint64_t refused() const { return refused_ + parts_.peers.refused(); }
 
   void on_connect(FlowId flow, const FlowKey& key) override;
   void on_gone(FlowId flow, const FlowReport& report) override;
   void on_guest_refused(FlowId flow, CloseReason reason, UniqueFd socket) override;
+  void on_guest_accepted(FlowId flow) override { parts_.peers.on_guest_accepted(flow); }
+  void end_peer(FlowId flow, int socket) override { parts_.peers.end_peer(flow, socket); }
+  bool peer_ended_well(FlowId flow) override { return parts_.peers.peer_ended_well(flow); }
   UdpVerdict on_flow(FlowId flow, const FlowKey& key, ByteView first) override;
   void on_local(FlowId flow, const FlowKey& key, ByteView payload) override;
   void on_udp_gone(FlowId flow, std::uint64_t to_world, std::uint64_t to_guest) override;

@@ -60,6 +60,12 @@ void UdpLayer::advance() {
   while (next_deadline() <= now) expire(*by_use_.front());
 }
 
+std::optional<FlowId> UdpLayer::find(const FlowKey& key) const {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
+  return found->second->id;
+}
+
 Result<FlowId> UdpLayer::open(const FlowKey& key) {
   if (by_key_.contains(key)) return fail(ErrorCode::kAlreadyExists, "This flow exists");
   return create(key).id;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <list>
+#include <optional>
 #include <unordered_map>
 
 #include "base/result.h"
@@ -36,6 +37,7 @@ class UdpLayer {
   /// Called when a datagram waits in the queue; the stack must be flushed.
   void on_work(std::function<void()> call) { on_work_ = std::move(call); }
 
+  [[nodiscard]] std::optional<FlowId> find(const FlowKey& key) const;
   /// A flow towards a port of the guest. kAlreadyExists for a key in use.
   Result<FlowId> open(const FlowKey& key);
   /// Largest payload for `key` that fits into the link's MTU; larger ones are dropped, never fragmented.

@@ -53,6 +53,7 @@ struct ConnectVerdict {
   std::uint16_t port = 0;
   /// kConnect: a stream socket that is connected already; then address and port are not used.
   UniqueFd socket;
+  bool peer = false;  ///< With `socket`: as HostTcp::connect_guest().
   /// Bytes of the world are held as well until the first byte of the guest passed, unless
   /// world_may_speak_first(). None: bytes pass unseen.
   std::unique_ptr<Inspector> inspector;
@@ -86,6 +87,15 @@ class Gate {
   virtual void on_gone(FlowId flow, const FlowReport& report) = 0;
   /// connect_guest() did not succeed; the socket comes back, so that it can be tried again.
   virtual void on_guest_refused(FlowId flow, CloseReason reason, UniqueFd socket) = 0;
+  /// connect_guest() has succeeded.
+  virtual void on_guest_accepted(FlowId /*flow*/) {}
+
+  /// For flows whose socket is a peer's, which has no reset: an end in order is told in another way, and
+  /// every other end is none. The guest has ended its direction, and all of it is in `socket`, which stays
+  /// the caller's: tell the peer, then shut its sending side down.
+  virtual void end_peer(FlowId /*flow*/, int /*socket*/) {}
+  /// The peer's bytes have ended. Whether in order; the guest sees a reset otherwise.
+  virtual bool peer_ended_well(FlowId /*flow*/) { return false; }
 };
 
 /// What becomes of a new UDP flow.

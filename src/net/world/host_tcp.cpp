@@ -55,8 +55,10 @@ struct HostTcp::Flow {
   bool established = false;  // the guest's side
   bool from_world = false;   // connect_guest()
   bool inspect_first = false;
-  bool released = false;  // bytes of the world may go to the guest
-  bool saw_end = false;   // the inspector knows that no more comes
+  bool released = false;    // bytes of the world may go to the guest
+  bool saw_end = false;     // the inspector knows that no more comes
+  bool peer = false;        // the socket is a peer's
+  bool peer_ended = false;  // whether in order is to be found out
   bool guest_eof = false, guest_eof_sent = false, world_eof = false;
   LocalService* local = nullptr;
   std::string local_out;      // for the guest, not yet in the stack
@@ -137,6 +139,7 @@ void HostTcp::decide(FlowId id, ConnectVerdict verdict) {
   flow->port = verdict.port;
   if (verdict.socket.valid()) {
     flow->socket = std::move(verdict.socket);
+    flow->peer = verdict.peer;
     return connected(*flow);
   }
   if (flow->inspect_first)
@@ -172,11 +175,12 @@ void HostTcp::connected(Flow& flow) {
   if (Flow* still = find(id)) pump_to_guest(*still);
 }
 
-Result<FlowId> HostTcp::connect_guest(const FlowKey& key, UniqueFd socket) {
+Result<FlowId> HostTcp::connect_guest(const FlowKey& key, UniqueFd socket, bool peer) {
   DRUPE_ASSIGN(const FlowId id, stack_->open(key));
   Flow& flow = create(id, *stack_->key(id));
   flow.socket = std::move(socket);
   flow.decided = flow.released = flow.connected = flow.from_world = true;
+  flow.peer = peer;
   return id;
 }
 
@@ -184,6 +188,11 @@ Result<FlowId> HostTcp::connect_guest(const FlowKey& key, UniqueFd socket) {
 void HostTcp::want(Flow& flow, std::uint32_t events) {
   if (flow.watched && flow.events == events) return;
   flow.events = events;
+  // A peer's socket that is closed on the other side is reported whatever is asked for.
+  if (flow.peer && events == 0) {
+    if (std::exchange(flow.watched, false)) loop_.unwatch(flow.socket.get());
+    return;
+  }
   if (flow.watched) {
     (void)loop_.modify(flow.socket.get(), events);
     return;
@@ -218,6 +227,11 @@ void HostTcp::on_established(FlowId id) {
   Flow* flow = find(id);
   if (flow == nullptr) return;
   flow->established = true;
+  if (flow->from_world) {
+    gate_.on_guest_accepted(id);
+    flow = find(id);
+    if (flow == nullptr) return;
+  }
   if (flow->local != nullptr) return pump_local(*flow);
   if (flow->connected) pump_to_guest(*flow);
 }
@@ -251,22 +265,23 @@ bool HostTcp::show_world(Flow& flow, const RingRoom& room, std::size_t bytes) {
 }
 
 void HostTcp::pump_to_guest(Flow& flow) {
-  if (!flow.connected || !flow.established || !flow.released || flow.world_eof) return rest(flow);
+  if (!flow.connected || !flow.established || !flow.released || flow.world_eof || flow.peer_ended)
+    return rest(flow);
   for (std::size_t total = 0; total < kReadBudget;) {
     const RingRoom room = stack_->write_room(flow.id);
     if (size_of(room) == 0) return rest(flow);
-    const iovec pieces[2] = {{room[0].data(), room[0].size()}, {room[1].data(), room[1].size()}};
-    const ssize_t count = ::readv(flow.socket.get(), pieces, room[1].empty() ? 1 : 2);
+    iovec pieces[2] = {{room[0].data(), room[0].size()}, {room[1].data(), room[1].size()}};
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = room[1].empty() ? 1 : 2;
+    // Never waits: whether a peer's socket blocks is not for us alone to say.
+    const ssize_t count = ::recvmsg(flow.socket.get(), &message, MSG_DONTWAIT);
     if (count < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) break;
       return abort(flow, FlowEnd::kWorldReset, errno);
     }
-    if (count == 0) {
-      flow.world_eof = true;
-      stack_->shutdown_write(flow.id);
-      return rest(flow);
-    }
+    if (count == 0) return end_of_world(flow);
     const auto bytes = static_cast<std::size_t>(count);
     if (flow.inspector && flow.inspector->wants_world() && !show_world(flow, room, bytes)) return;
     stack_->commit(flow.id, bytes);
@@ -275,6 +290,27 @@ void HostTcp::pump_to_guest(Flow& flow) {
     if (bytes < size_of(room)) break;  // most likely all there was
   }
   want(flow, flow.events | EPOLLIN);
+}
+
+void HostTcp::end_of_world(Flow& flow) {
+  if (!flow.peer) {
+    flow.world_eof = true;
+    stack_->shutdown_write(flow.id);
+    return rest(flow);
+  }
+  flow.peer_ended = true;
+  rest(flow);
+  // Later: finding out may end other flows, and the stack may be in the middle of this one.
+  loop_.defer([this, id = flow.id] {
+    if (find(id) == nullptr) return;
+    const bool well = gate_.peer_ended_well(id);
+    Flow* still = find(id);
+    if (still == nullptr) return;
+    if (!well) return abort(*still, FlowEnd::kWorldReset, 0);
+    still->world_eof = true;
+    stack_->shutdown_write(id);
+    rest(*still);
+  });
 }
 
 // Nothing is read for now. A socket of which both directions have ended is reported whatever is asked for, so
@@ -477,7 +513,10 @@ void HostTcp::on_eof(FlowId id) {
 
 void HostTcp::end_to_world(Flow& flow) {
   if (std::exchange(flow.guest_eof_sent, true)) return;
-  ::shutdown(flow.socket.get(), SHUT_WR);
+  if (flow.peer)
+    gate_.end_peer(flow.id, flow.socket.get());
+  else
+    ::shutdown(flow.socket.get(), SHUT_WR);
   if (flow.world_eof) rest(flow);
 }
 

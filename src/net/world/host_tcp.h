@@ -31,7 +31,10 @@ class HostTcp final : public TcpHandler {
   void decide(FlowId flow, ConnectVerdict verdict);
   /// Connects `socket`, a connected stream socket, to a port of the guest (TcpLayer::open()). The error
   /// leaves the socket closed.
-  Result<FlowId> connect_guest(const FlowKey& key, UniqueFd socket);
+  ///
+  /// `peer`: the socket leads to a network process of another sandbox, by a Unix stream socket, of which the
+  /// other end may be shared with somebody hostile. Such a socket has no reset; see Gate::end_peer().
+  Result<FlowId> connect_guest(const FlowKey& key, UniqueFd socket, bool peer = false);
   /// Resets a connection on both sides: a rule changed, a quota is used up.
   void refuse(FlowId flow);
   /// For a flow of kLocal: bytes for the guest. One that leaves more than kMaxLocalBacklog unread is reset.
@@ -69,6 +72,7 @@ class HostTcp final : public TcpHandler {
   void pump_to_guest(Flow& flow);
   void pump_to_world(Flow& flow);
   bool inspect(Flow& flow, ByteView pending, bool end);
+  void end_of_world(Flow& flow);
   bool show_world(Flow& flow, const RingRoom& room, std::size_t bytes);
   void deliver_local(Flow& flow);
   void pump_local(Flow& flow);

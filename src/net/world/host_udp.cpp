@@ -109,6 +109,18 @@ void HostUdp::count_to_guest(Flow& flow, std::size_t bytes) {
   if (on_bytes_) on_bytes_(bytes);
 }
 
+Result<FlowId> HostUdp::open_local(const FlowKey& key) {
+  DRUPE_ASSIGN(const FlowId id, stack_->open(key));
+  if (id.index >= flows_.size()) flows_.resize(id.index + 1);
+  flows_[id.index] = std::make_unique<Flow>(Flow{id, key, UniqueFd()});
+  return id;
+}
+
+void HostUdp::refuse(FlowId id, Unreachable why) {
+  stack_->unreachable(id, why);
+  if (Flow* flow = find(id)) remove(*flow);
+}
+
 void HostUdp::send_local(FlowId id, ByteView payload) {
   Flow* flow = find(id);
   if (flow == nullptr) return;

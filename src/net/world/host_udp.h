@@ -26,6 +26,10 @@ class HostUdp final : public UdpHandler {
   void pause();
   void resume();
   [[nodiscard]] bool paused() const { return paused_; }
+  /// A flow towards a port of the guest, of kLocal. kAlreadyExists for a key in use.
+  Result<FlowId> open_local(const FlowKey& key);
+  /// Ends a flow with an answer.
+  void refuse(FlowId flow, Unreachable why);
   /// A datagram for the guest on a flow of kLocal.
   void send_local(FlowId flow, ByteView payload);
   /// `call` for every datagram's payload; it must not end flows.

@@ -66,6 +66,7 @@ class SandboxFixture : public ::testing::Test {
     SandboxHost host;
     host.dir = dir_.get();
     host.start_network = start_network_;
+    host.connect_peer = connect_peer_;
     host.remove_directory = [this] { ++directory_removals_; };
     sandbox_ = std::make_unique<Sandbox>(*loop_, hypervisor_, std::move(host), spec_, record_);
     return sandbox_->start();
@@ -167,6 +168,7 @@ class SandboxFixture : public ::testing::Test {
   ShimSpec spec_;
   int directory_removals_ = 0;
   Network::Start start_network_;
+  std::function<Result<UniqueFd>(std::string_view, Deadline)> connect_peer_;
   std::unique_ptr<Sandbox> sandbox_;
   std::unique_ptr<ShimClient> client_;
 };
