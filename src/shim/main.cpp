@@ -147,6 +147,7 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
                }));
   auto started = sandbox.start();
   status.timings = sandbox.timings();
+  status.notes = sandbox.notes();
   if (!started) {
     ::unlinkat(kDirFd, kSocketFile, 0);
     return started;
