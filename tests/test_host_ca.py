@@ -211,3 +211,17 @@ def test_a_large_store(ca_drupe, authority, flags, url, tmp_path):
     shown = ca_drupe("run", "--host-ca", *flags, IMAGE, "sh", "-c", script, env={"SSL_CERT_FILE": str(store)}, timeout=300)
     bundle, files, page = shown.text.split()
     assert int(bundle) > 1501 and files == "1501" and page == "safe", shown
+
+
+def test_a_bent_disk_does_not_keep_a_sandbox_from_starting(ca_drupe, ca_box, flags, url):
+    """It is said, and what the guest had stays."""
+    box = ca_box("--host-ca", *flags)
+    box.sh(f"rm {STORE}; mkdir {STORE}")
+    ca_drupe("stop", "-t", "0", box.name)
+    started = ca_drupe("start", box.name)
+    assert STORE in started.error and "host's certificate authorities" in started.error, started
+    box.sh(f"rmdir {STORE}")
+    ca_drupe("stop", "-t", "0", box.name)
+    started = ca_drupe("start", box.name)
+    assert STORE not in started.error
+    assert box.exec("curl", "-sS", url).out == b"safe\n"

@@ -140,6 +140,19 @@ Status link_by_hash(int dir, const std::string& hash, const std::string& target)
   return fail(ErrorCode::kGuest, "The image has too many certificates with the same hash");
 }
 
+/// A boot mostly finds everything in its place: nothing is written then, so that a full disk does not matter.
+Status write_changed(int dir, const std::string& name, const std::string& text) {
+  const UniqueFd old(::openat(dir, name.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info{};
+  if (old.valid() && ::fstat(old.get(), &info) == 0 && S_ISREG(info.st_mode)) {
+    const auto content = read_all(old.get(), kMaxStore);
+    if (content && *content == text) return {};
+  }
+  if (auto written = replace_file(dir, name, text, Sync::kNo, 0644); !written)
+    return file_error("Writing", name, written.error().sys_errno);
+  return {};
+}
+
 /// As update-ca-certificates(8) would do it, so that a later run of it changes nothing.
 Status install_files(const std::vector<TrustedAuthority>& added,
                      const std::vector<TrustedAuthority>& authorities) {
@@ -149,8 +162,7 @@ Status install_files(const std::vector<TrustedAuthority>& added,
   for (const auto& one : added) {
     const std::string file = file_name(one, ".crt");
     const std::string link = file_name(one, ".pem");
-    if (auto written = replace_file(local.get(), file, one.pem, Sync::kNo, 0644); !written)
-      return file_error("Writing", std::string(kLocalDir) + "/" + file, written.error().sys_errno);
+    DRUPE_TRY(write_changed(local.get(), file, one.pem));
     DRUPE_TRY(link_to(hashed.get(), link, std::string(kLocalDir) + "/" + file));
     DRUPE_TRY(link_by_hash(hashed.get(), one.subject_hash, link));
   }
@@ -162,7 +174,7 @@ Status install_anchors(const std::vector<TrustedAuthority>& added) {
   if (!dir) return {};
   std::string text;
   for (const auto& one : added) text += one.pem;
-  return replace_file(dir->get(), std::string(kPrefix) + "authorities.pem", text, Sync::kNo, 0644);
+  return write_changed(dir->get(), std::string(kPrefix) + "authorities.pem", text);
 }
 
 }  // namespace

@@ -142,6 +142,7 @@ Status EngineImpl::launch(Held& held, const StartMode& mode, StageClock& clock) 
     failpoint("engine.start.spawned");
     DRUPE_ASSIGN(const ShimStatus status, shim.finish());
     double before = 0;
+    for (const auto& text : status.notes) note(text);
     for (const auto& [stage, at] : status.timings) {
       timings_.stages.emplace_back("shim " + stage, at - before);
       before = at;

@@ -175,6 +175,7 @@ Result<Launched> Launcher::launch(Options options) {
     const Deadline first = std::min(now + kFirstRestoreDeadline, now + (options.deadline - now) / 2);
     const Deadline deadline = last ? options.deadline : first;
     timings_.clear();
+    notes_.clear();
     auto launched = attempt(options, deadline);
     if (launched || last || network_failed_ || trust_failed_ || Clock::now() >= options.deadline)
       return launched;
@@ -317,6 +318,16 @@ Status Launcher::add_disk(LaunchSpec& spec, bool restore) {
   return {};
 }
 
+Status Launcher::set_up_trust(const Options& options, GuestLink& link, Deadline deadline) {
+  auto given = give_trust(loop_, link, options.trust, deadline);
+  if (given) return given;
+  trust_failed_ = given.error().code != ErrorCode::kTimeout;
+  // A disk that the guest has filled or bent must not keep its owner from starting the sandbox.
+  if (options.mode != LaunchMode::kBoot || !trust_failed_ || link.broken()) return given;
+  notes_.push_back(given.error().message + "; it trusts those that it had");
+  return {};
+}
+
 Status Launcher::set_up(const Options& options, Launched& launched, Deadline deadline) {
   Machine& machine = *launched.machine;
   GuestLink& link = *launched.link;
@@ -340,9 +351,7 @@ Status Launcher::set_up(const Options& options, Launched& launched, Deadline dea
   // A guest that goes on has them already.
   if (!options.trust.empty() &&
       (options.mode == LaunchMode::kBoot || options.mode == LaunchMode::kFromBase)) {
-    auto given = give_trust(loop_, link, options.trust, deadline);
-    trust_failed_ = !given && given.error().code != ErrorCode::kTimeout;
-    DRUPE_TRY(given);
+    DRUPE_TRY(set_up_trust(options, link, deadline));
     mark("trust");
   }
   mark("setup");

@@ -52,12 +52,15 @@ class Launcher {
   /// hold then.
   Result<std::unique_ptr<Machine>> prepare(UniqueFd net_end, Deadline deadline);
   [[nodiscard]] const Timings& timings() const { return timings_; }
+  /// Sentences for the user about what of the last start did not go as wanted.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   Result<Launched> attempt(const Options& options, Deadline deadline);
   Result<LaunchSpec> make_spec(const Options& options, Launched& launched);
   Status begin_network(const Options& options, Launched& launched, Deadline deadline);
   Status set_up_network(const Options& options, Launched& launched, Deadline deadline);
+  Status set_up_trust(const Options& options, GuestLink& link, Deadline deadline);
   Status add_memory(LaunchSpec& spec, bool restore);
   Status add_base(LaunchSpec& spec);
   Status add_disk(LaunchSpec& spec, bool restore);
@@ -69,6 +72,7 @@ class Launcher {
   int dir_;
   SandboxRecord& record_;
   Timings timings_;
+  std::vector<std::string> notes_;
   Clock::time_point begun_ = Clock::now();
   bool network_failed_ = false;     ///< Which another attempt would not mend.
   bool trust_failed_ = false;       ///< The same.

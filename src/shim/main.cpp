@@ -153,6 +153,7 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
                }));
   auto started = sandbox.start();
   status.timings = sandbox.timings();
+  status.notes = sandbox.notes();
   if (!started) {
     ::unlinkat(kDirFd, kSocketFile, 0);
     ::unlinkat(kDirFd, kPeerSocketFile, 0);

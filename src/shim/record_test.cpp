@@ -202,10 +202,12 @@ TEST(Spec, RoundTripAndForeignBytes) {
   ShimStatus status;
   status.error = Error{ErrorCode::kTimeout, "slow", "Wait.", 110};
   status.timings = {{"hypervisor", 1.5}, {"agent", 20}};
+  status.notes = {"One thing."};
   const auto back = ShimStatus::decode(status.encode());
   ASSERT_TRUE(back);
   EXPECT_EQ(back->error->code, ErrorCode::kTimeout);
   EXPECT_DOUBLE_EQ(back->timings[0].second, 1.5);
+  EXPECT_EQ(back->notes, status.notes);
   EXPECT_FALSE(ShimStatus::decode("").has_value());
 }
 

@@ -100,6 +100,7 @@ Status Sandbox::start() {
     };
   auto launched = launcher.launch(std::move(options));
   timings_ = launcher.timings();
+  notes_ = launcher.notes();
   if (!launched) {
     if (updated.disk_chain.size() > record_.disk_chain.size())
       ::unlinkat(host_.dir, updated.disk_chain.back().c_str(), 0);

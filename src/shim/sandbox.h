@@ -54,6 +54,8 @@ class Sandbox {
   /// Starts the machine (and saves it, for kMakeBase). On failure the record is as it was.
   Status start();
   [[nodiscard]] const Launcher::Timings& timings() const { return timings_; }
+  /// Of the start, for the user.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   /// Serves until the sandbox has ended or was paused and everything about it is on disk. Precondition:
   /// start() succeeded.
   Status serve();
@@ -164,6 +166,7 @@ class Sandbox {
   ShimSpec spec_;
   SandboxRecord record_;
   Launcher::Timings timings_;
+  std::vector<std::string> notes_;
   std::unique_ptr<Machine> machine_;
   std::optional<MachineEnd> machine_end_;
   std::string earlier_console_;  ///< Of machines before this one.

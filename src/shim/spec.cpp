@@ -74,6 +74,7 @@ std::string ShimStatus::encode() const {
   writer.number(static_cast<std::uint32_t>(timings.size()));
   // Microseconds: the writer knows no floating point.
   for (const auto& [name, ms] : timings) writer.text(name).number(static_cast<std::uint64_t>(ms * 1000));
+  writer.texts(notes);
   return writer.take();
 }
 
@@ -90,6 +91,7 @@ Result<ShimStatus> ShimStatus::decode(std::string_view bytes) {
     const auto us = reader.number<std::uint64_t>();
     status.timings.emplace_back(std::move(name), static_cast<double>(us) / 1000);
   }
+  status.notes = reader.texts();
   if (!reader.done())
     return fail(ErrorCode::kHost, "The sandbox's shim reported its start in an unknown form");
   return status;

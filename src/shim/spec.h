@@ -85,6 +85,7 @@ struct ShimStatus {
   /// Milliseconds since the shim's start at which each stage was done: "hypervisor", "state", "agent",
   /// "setup".
   std::vector<std::pair<std::string, double>> timings;
+  std::vector<std::string> notes;  ///< Sentences for the user about a start that has succeeded.
   [[nodiscard]] std::string encode() const;
   static Result<ShimStatus> decode(std::string_view bytes);
 };

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from conftest import IMAGE
+from conftest import IMAGE, eventually
 from guest_lab import GATEWAY, GATEWAY6, guest, internet, lab_drupe, open_guest, tool_guest, tools  # noqa: F401, I001
 import net_lab
 import net_servers
@@ -184,6 +184,27 @@ def test_resets_both_ways(open_guest, internet):
         peer.close()
         assert process.stdout.read() == b"reset\n"
     listener.close()
+
+
+def test_three_hundred_half_open_connections_are_freed(guest, internet):
+    """To an address that never answers; the network process gives everything back when the guest has gone on."""
+    box = guest("--net", "open")
+    entry = box.info()["live"]["network_pid"]
+
+    def descriptors():
+        return len(os.listdir(f"/proc/{entry}/fd"))
+
+    before = descriptors()
+    code = ("import errno, socket, sys\nall = []\nfor _ in range(300):\n  s = socket.socket(); s.setblocking(False)\n"
+            "  assert s.connect_ex(('203.0.113.200', 9)) == errno.EINPROGRESS; all.append(s)\nprint('open', flush=True)\nsys.stdin.readline()")
+    with box.drupe.popen("exec", "-i", box.name, "python3", "-c", code, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"open\n"
+        eventually(lambda: descriptors() >= before + 300, 60, "300 connections")
+        # Others are made meanwhile.
+        assert box.exec("curl", "-sS", "http://good.example/").out == b"host good.example"
+        process.communicate(b"\n", timeout=120)
+    eventually(lambda: descriptors() <= before, 300, "the end of 300 connections")
+    assert box.exec("curl", "-sS", "http://good.example/").out == b"host good.example"
 
 
 def test_datagrams_of_a_full_frame(open_guest):
