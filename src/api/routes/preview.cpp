@@ -18,13 +18,14 @@ std::string lower(std::string_view text) {
 }
 
 /// What is said anew, and what is nobody's business in the guest.
-constexpr std::array<std::string_view, 6> kLeftOut{"host", "connection", "keep-alive", "x-api-key", "x-access-token",
-                                                   "proxy-connection"};
+constexpr std::array<std::string_view, 6> kLeftOut{"host",      "connection",     "keep-alive",
+                                                   "x-api-key", "x-access-token", "proxy-connection"};
 
 /// The request's head as the guest's server gets it. One request for each connection: the guest's server says
 /// with its end where the answer ends.
 std::string head_for_guest(const RequestHead& head, std::uint16_t port) {
-  std::string out = head.method + " " + head.target + " HTTP/1.1\r\nhost: localhost:" + std::to_string(port) + "\r\n";
+  std::string out =
+      head.method + " " + head.target + " HTTP/1.1\r\nhost: localhost:" + std::to_string(port) + "\r\n";
   for (const Header& one : head.headers)
     if (std::ranges::find(kLeftOut, one.name) == kLeftOut.end()) out += one.name + ": " + one.value + "\r\n";
   const bool upgrade = head.header_has("connection", "upgrade");
@@ -61,7 +62,8 @@ void serve_preview(Exchange& exchange, Services& services, const Preview& previe
     return say({404, "no sandbox has this address: not found", "not_found"});
   if (!access) return say({502, "the sandbox does not run", "bad_gateway"});
   const auto guest = GuestPort::open(*access, preview.port);
-  const ApiError nothing{502, "nothing listens on port " + std::to_string(preview.port) + " of the sandbox", "bad_gateway"};
+  const ApiError nothing{502, "nothing listens on port " + std::to_string(preview.port) + " of the sandbox",
+                         "bad_gateway"};
   if (!guest) return say(nothing);
   std::string early = exchange.take_early_bytes();
   exchange.take_over();

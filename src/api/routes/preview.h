@@ -1,5 +1,5 @@
-// Preview addresses: "<id>-<port>.<domain>" as the Host of a request leads to that port of the sandbox (section
-// ingress of docs/createos-compatibility.md). No route of the API can be reached under such a name.
+// Preview addresses: "<id>-<port>.<domain>" as the Host of a request leads to that port of the sandbox
+// (section ingress of docs/createos-compatibility.md). No route of the API can be reached under such a name.
 #pragma once
 
 #include <cstdint>

@@ -43,10 +43,12 @@ class Port final : public GuestPort {
     handler.on_writable = [this] { guest_takes_ = true; };
     DRUPE_ASSIGN(stream_, client_.open(request, std::move(handler)));
     client_.set_manual_credit(stream_);
-    DRUPE_ASSIGN(const bool came, loop_.run_until([this] { return opened_ || over_; }, Clock::now() + kOpenLimit));
+    DRUPE_ASSIGN(const bool came,
+                 loop_.run_until([this] { return opened_ || over_; }, Clock::now() + kOpenLimit));
     if (!came) return fail(ErrorCode::kUnavailable, "the sandbox's port does not answer");
     if (over_ && error_)
-      return fail(ErrorCode::kUnavailable, "nothing listens on port " + std::to_string(port) + " in the sandbox");
+      return fail(ErrorCode::kUnavailable,
+                  "nothing listens on port " + std::to_string(port) + " in the sandbox");
     return {};
   }
 
@@ -80,7 +82,9 @@ class Port final : public GuestPort {
 
  private:
   [[nodiscard]] bool refused() const { return error_ && !sent_any_; }
-  [[nodiscard]] bool finished() const { return guest_ended_ && to_client_.empty() && (client_ended_ || over_); }
+  [[nodiscard]] bool finished() const {
+    return guest_ended_ && to_client_.empty() && (client_ended_ || over_);
+  }
 
   Status exchange_with_guest() {
     if (over_) {

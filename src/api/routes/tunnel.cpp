@@ -15,7 +15,8 @@ Answer<Data> tunnel(Call& call) {
     return refuse(400, "invalid_argument", "port must be a number from 1 to 65535");
   if (!call.exchange.head().header_has("upgrade", "tcp-tunnel"))
     return refuse(400, "invalid_argument", "this address needs Upgrade: tcp-tunnel");
-  API_ASSIGN(auto access, call.services.sandboxes.access(call.caller.id, call.sandbox(), "opening a tunnel to it"));
+  API_ASSIGN(auto access,
+             call.services.sandboxes.access(call.caller.id, call.sandbox(), "opening a tunnel to it"));
   API_ASSIGN(const auto guest, GuestPort::open(access, port));
   API_TRY(call.exchange.switch_protocols("tcp-tunnel"));
   static_cast<void>(guest->pump(call.exchange.fd(), {}, call.exchange.take_early_bytes()));
