@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
+
+from conftest import remember_home
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "build" / "bin" / "druped"
@@ -162,6 +165,18 @@ class Druped:
     def memory_kib(self):
         text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
         return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("Private_", "Shared_Dirty")))
+
+
+def linked_home(source, target):
+    """A home with the images and base snapshots of another, as hard links, and nothing that lives."""
+    def left_out(directory, names):
+        own = {"api", "sandboxes", "names", "tmp", "promised", "lock", "locks"}
+        return own & set(names) if Path(directory) == Path(source) else set()
+
+    shutil.copytree(source, target, copy_function=os.link, symlinks=True, ignore=left_out)
+    os.chmod(target, 0o700)
+    remember_home(target)
+    return target
 
 
 def run_druped(home):

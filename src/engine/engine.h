@@ -76,6 +76,12 @@ struct SandboxOptions {
   bool insecure_registry = false;
 };
 
+/// What a fork's children do not take over from their parent; in force before they run.
+struct ForkOptions {
+  std::optional<NetworkOptions> network;  ///< Instead of the parent's; `publish` is refused.
+  std::optional<std::uint64_t> idle_timeout_ms;
+};
+
 struct Timings {
   std::vector<std::pair<std::string, double>> stages;  ///< Name, milliseconds it took.
 };
@@ -134,7 +140,8 @@ class Engine {
   /// kMemoryIncompatible: the saved memory does not fit this machine; the disk does (start with `cold`).
   virtual Result<Timings> resume(const std::string& id, bool cold) = 0;
   virtual Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count,
-                                                const std::vector<std::string>& names) = 0;
+                                                const std::vector<std::string>& names,
+                                                const ForkOptions& options = {}) = 0;
   virtual Status remove(const std::string& id, bool force) = 0;
   /// Replaces what the sandbox may reach, and keeps its published ports; in force, also for open connections,
   /// when it returns.

@@ -59,6 +59,20 @@ TEST_F(EngineGuest, ForksShareNothingTheyWrite) {
   ASSERT_TRUE(grandchildren) << to_string(grandchildren.error());
   EXPECT_EQ(sh(grandchildren->front().record.id, "cat /root/file"), "common\nleft\n");
   EXPECT_EQ(state(left), "paused");
+  // With rules and timers of their own from the first moment.
+  ForkOptions own;
+  own.network.emplace();
+  own.network->mode = NetworkMode::kPolicy;
+  own.network->allow = {"203.0.113.9"};
+  own.idle_timeout_ms = 77'000;
+  const auto different = engine().fork(left, 1, {}, own);
+  ASSERT_TRUE(different) << to_string(different.error());
+  const auto record = engine().find(different->front().record.id)->record;
+  EXPECT_EQ(record.network.mode, NetworkMode::kPolicy);
+  EXPECT_EQ(record.network.allow.front().text, "203.0.113.9");
+  EXPECT_EQ(record.idle_timeout_ms, 77'000U);
+  own.network->publish = {"8080:80"};
+  EXPECT_FALSE(engine().fork(left, 1, {}, own));
   // Names that are taken leave nothing behind.
   const auto taken = engine().fork(parent, 2, {"new", "right"});
   ASSERT_FALSE(taken);

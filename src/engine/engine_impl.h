@@ -45,7 +45,8 @@ class EngineImpl final : public Engine {
   Status pause(const std::string& id) override;
   Result<Timings> resume(const std::string& id, bool cold) override;
   Result<std::vector<SandboxInfo>> fork(const std::string& id, std::uint32_t count,
-                                        const std::vector<std::string>& names) override;
+                                        const std::vector<std::string>& names,
+                                        const ForkOptions& options) override;
   Status remove(const std::string& id, bool force) override;
   Status set_network(const std::string& id, const NetworkOptions& options) override;
   Result<NetworkInfo> create_private_network(const std::string& name) override;
@@ -151,10 +152,12 @@ class EngineImpl final : public Engine {
   // fork.cpp
   struct ForkSource;
   Result<ForkSource> fork_source(const std::string& id);
-  Result<Held> make_child(const ForkSource& source, const std::string& name);
+  Result<Held> make_child(const ForkSource& source, const std::string& name, const ForkOptions& options,
+                          const std::optional<NetworkRecord>& network);
   void drop_child(Held& child);
   Result<std::vector<Held>> make_children(const std::string& id, std::uint32_t count,
-                                          const std::vector<std::string>& names, StageClock& clock);
+                                          const std::vector<std::string>& names, const ForkOptions& options,
+                                          StageClock& clock);
   class ChildStarter;
 
   EngineOptions options_;

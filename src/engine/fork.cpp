@@ -76,7 +76,9 @@ Result<EngineImpl::ForkSource> EngineImpl::fork_source(const std::string& id) {
   return source;
 }
 
-Result<EngineImpl::Held> EngineImpl::make_child(const ForkSource& source, const std::string& name) {
+Result<EngineImpl::Held> EngineImpl::make_child(const ForkSource& source, const std::string& name,
+                                                const ForkOptions& options,
+                                                const std::optional<NetworkRecord>& network) {
   DRUPE_ASSIGN(Home::Scratch scratch, home_.make_scratch("fork"));
   SandboxRecord record = source.parent;
   record.id = random_id();
@@ -87,6 +89,8 @@ Result<EngineImpl::Held> EngineImpl::make_child(const ForkSource& source, const 
   record.state = SandboxState::kCreated;
   record.saved = source.saved;
   record.disk_chain = source.disk_chain;
+  if (network) record.network = *network;
+  if (options.idle_timeout_ms) record.idle_timeout_ms = *options.idle_timeout_ms;
   record.network.publications.clear();  // A port leads to one sandbox, and the parent has it.
   record.detached = true;
   record.auto_remove = false;
@@ -186,16 +190,23 @@ class EngineImpl::ChildStarter {
 
 Result<std::vector<EngineImpl::Held>> EngineImpl::make_children(const std::string& id, std::uint32_t count,
                                                                 const std::vector<std::string>& names,
+                                                                const ForkOptions& options,
                                                                 StageClock& clock) {
   // Before the parent is stopped for nothing.
   for (const std::string& name : names) DRUPE_TRY(check_free_name(home_, name, {}));
+  std::optional<NetworkRecord> network;
+  if (options.network) {
+    if (!options.network->publish.empty())
+      return fail(ErrorCode::kUnsupported, "Ports are published when a sandbox is made");
+    DRUPE_ASSIGN(network, checked_network(*options.network));
+  }
   DRUPE_ASSIGN(const ForkSource source, fork_source(id));
   clock.mark("snapshot");
   failpoint("engine.fork.snapshot");
   DRUPE_TRY(require_fitting_memory(source.parent));
   std::vector<Held> children;
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto child = make_child(source, names.empty() ? std::string() : names[i]);
+    auto child = make_child(source, names.empty() ? std::string() : names[i], options, network);
     if (!child) {
       for (Held& made : children) drop_child(made);
       return std::unexpected(std::move(child).error());
@@ -206,7 +217,8 @@ Result<std::vector<EngineImpl::Held>> EngineImpl::make_children(const std::strin
 }
 
 Result<std::vector<SandboxInfo>> EngineImpl::fork(const std::string& id, std::uint32_t count,
-                                                  const std::vector<std::string>& names) {
+                                                  const std::vector<std::string>& names,
+                                                  const ForkOptions& options) {
   timings_ = {};
   StageClock clock(timings_);
   reap_children();
@@ -218,10 +230,10 @@ Result<std::vector<SandboxInfo>> EngineImpl::fork(const std::string& id, std::ui
   for (const std::string& name : names) DRUPE_TRY(check_name(name));
   DRUPE_TRY(host());
 
-  auto made = make_children(id, count, names, clock);
+  auto made = make_children(id, count, names, options, clock);
   // The parent's shim shortens its disk chain when it likes: nodes may go between its answer and our links.
   for (int i = 0; !made && made.error().code == ErrorCode::kNotFound && i < kLinkTries; ++i)
-    made = make_children(id, count, names, clock);
+    made = make_children(id, count, names, options, clock);
   DRUPE_ASSIGN(std::vector<Held> children, std::move(made));
   std::vector<std::string> ids;
   for (const Held& child : children) ids.push_back(child.id);

@@ -137,6 +137,30 @@ def test_patch(api, new_sandbox):
     assert api("PATCH", path, {}).data["status"] == "running"
 
 
+def test_a_disk_grows_while_it_runs(api, new_sandbox):
+    sandbox = new_sandbox(disk_mib=10240)["id"]
+    path = f"/v1/sandboxes/{sandbox}/resize"
+    size = int(api.sh(sandbox, "df --output=size -BM / | tail -1").strip(" M\n"))
+    assert api("POST", path, {"disk_mib": 12288}).data == {"id": sandbox, "disk_mib": 12288}
+    assert int(api.sh(sandbox, "df --output=size -BM / | tail -1").strip(" M\n")) > size + 1500
+    assert api("GET", f"/v1/sandboxes/{sandbox}").data["disk_mib"] == 12288
+    for wrong in (12288, 1024, 0, -5, "20000", 2**30, None):
+        api("POST", path, {"disk_mib": wrong}).fails(400)
+
+
+def test_bandwidth_is_counted_and_not_metered(api, new_sandbox):
+    sandbox = new_sandbox()["id"]
+    path = f"/v1/sandboxes/{sandbox}/bandwidth"
+    view = api("GET", path).data
+    assert {key: view[key] for key in ("id", "quota_bytes", "remaining_bytes", "capped")} == {
+        "id": sandbox, "quota_bytes": -1, "remaining_bytes": -1, "capped": False}
+    assert view["used_bytes"] >= view["ingress_bytes"] >= 0
+    for body in ({"add_bytes": 1 << 30}, {"gib": 0.5}, {"gib": 1}):
+        assert api("POST", f"{path}/recharge", body).data["quota_bytes"] == -1
+    for body in ({}, {"add_bytes": 0}, {"add_bytes": -1}, {"gib": 0}):
+        api("POST", f"{path}/recharge", body).fails(400)
+
+
 def test_ssh_keys_are_counted_once(api, new_sandbox):
     sandbox = new_sandbox(ssh_pubkeys=["ssh-ed25519 AAAAC3Nza one"])["id"]
     answer = api("POST", f"/v1/sandboxes/{sandbox}/ssh-pubkeys", {"keys": ["ssh-ed25519 AAAAC3Nza one", "ssh-rsa AAAAB3Nza two"]})

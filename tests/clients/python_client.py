@@ -3,7 +3,8 @@ interpreter. An assertion that fails or an exception is a failure."""
 
 import sys
 
-from createos import APIError, Client, CreateSandboxRequest, ForkSandboxRequest, RunCommandRequest
+from createos import (APIError, Client, CreateSandboxRequest, ForkSandboxRequest, ManagedProcessCreateRequest, ManagedProcessSignal,
+                      PTYSize, RunCommandRequest)
 
 SHAPE = "s-1vcpu-256mb"
 
@@ -67,6 +68,30 @@ def files_and_snapshots(client):
     finally:
         for one in made:
             one.destroy()
+
+
+def managed_process(client):
+    sandbox = client.create_sandbox(request())
+    try:
+        process = sandbox.processes.create(ManagedProcessCreateRequest(command="sh", arguments=["-c", "read x; echo got $x; echo err >&2; exit 4"]))
+        assert process.state == "running" and process.process_id in [one.process_id for one in sandbox.processes.list()]
+        assert sandbox.processes.input(process.process_id, "it\n") == 1
+        with sandbox.processes.connect(process.process_id) as stream:
+            events = list(stream)
+        assert b"".join(event.data for event in events if event.stream == "stdout") == b"got it\n", events
+        assert events[-1].type == "exit" and events[-1].exit_code == 4, events
+        waited = sandbox.processes.wait(process.process_id)
+        assert waited.leader_exited and waited.exit_code == 4
+        terminal = sandbox.processes.create(ManagedProcessCreateRequest(command="cat", pty=PTYSize(rows=10, cols=20)))
+        assert terminal.kind == "pty"
+        sandbox.processes.resize(terminal.process_id, PTYSize(rows=20, cols=40))
+        sandbox.processes.signal(terminal.process_id, ManagedProcessSignal.HANGUP)
+        assert sandbox.processes.wait(terminal.process_id).signal == "SIGHUP"
+        server = sandbox.processes.create(ManagedProcessCreateRequest(command="python3", arguments=["-m", "http.server", "8000"]))
+        sandbox.wait_for_port(8000)
+        assert sandbox.processes.delete(server.process_id).state == "exited"
+    finally:
+        sandbox.destroy()
 
 
 def errors(client):

@@ -61,6 +61,8 @@ class Exchange {
   void abort() { broken_ = true; }
   /// 101: from here on the caller reads and writes the socket itself, beginning with what early_bytes() has.
   Status switch_protocols(std::string_view protocol);
+  /// The caller answers on the socket by itself, and the connection serves nothing after that.
+  void take_over() { answered_ = switched_ = true; }
   [[nodiscard]] std::string take_early_bytes() { return std::exchange(connection_.buffer, {}); }
 
   /// For a loop to watch with EPOLLRDHUP: the client has left.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "api/json/base64.h"
 #include "api/json/value.h"
 #include "api/json/writer.h"
 
@@ -63,6 +64,18 @@ TEST(JsonWriter, NestsAndSeparates) {
       .field("e", std::optional<std::string>())
       .field("f", 1.5);
   EXPECT_EQ(json.end_object().take(), R"({"a":1,"b":true,"c":["x",{}],"d":[],"f":1.500})");
+}
+
+TEST(Base64, GoesThereAndBack) {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) {
+    EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);
+    bytes += static_cast<char>(i);
+  }
+  EXPECT_EQ(base64_encode("a"), "YQ==");
+  EXPECT_EQ(base64_encode("ab"), "YWI=");
+  for (const char* text : {"YQ", "YQ=", "Y===", "YR==", "Y!==", "====", "YQ==YQ=="})
+    EXPECT_FALSE(base64_decode(text)) << text;
 }
 
 TEST(JsonTime, HasThreeDigitsAndZ) {

@@ -53,7 +53,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     if (!names_.back().insert(name).second)
       return refuse("The name '" + name.substr(0, 64) + "' stands in an object twice");
-    stack_.back()->members.emplace_back(std::move(name), Value());
+    stack_.back()->members.push_back({std::move(name), Value()});
     return true;
   }
   bool parse_error(std::size_t place, const std::string& /*token*/,
@@ -72,7 +72,7 @@ class Builder : public nlohmann::json_sax<Json> {
   Value* place() {
     if (stack_.empty()) return &root_;
     Value* const parent = stack_.back();
-    return parent->is_object() ? &parent->members.back().second : &parent->items.emplace_back();
+    return parent->is_object() ? &parent->members.back().value : &parent->items.emplace_back();
   }
   bool add(Value value) {
     if (++values_ > limits_.values) return refuse("The request's JSON has too many values");

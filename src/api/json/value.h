@@ -12,9 +12,10 @@
 
 namespace drupe::api {
 
+struct Member;
+
 /// A plain value. Objects are small: they are looked through.
-class Value {
- public:
+struct Value {
   enum class Type : std::uint8_t { kNull, kBoolean, kInteger, kReal, kText, kArray, kObject };
 
   Type type = Type::kNull;
@@ -22,12 +23,17 @@ class Value {
   std::int64_t integer = 0;
   double real = 0;  ///< kReal, and integers that do not fit.
   std::string text;
-  std::vector<Value> items;                            ///< kArray.
-  std::vector<std::pair<std::string, Value>> members;  ///< kObject, no name twice.
+  std::vector<Value> items;     ///< kArray.
+  std::vector<Member> members;  ///< kObject, no name twice.
 
   [[nodiscard]] bool is_object() const { return type == Type::kObject; }
   /// The member, unless it is absent or null: both mean "not given".
   [[nodiscard]] const Value* find(std::string_view name) const;
+};
+
+struct Member {
+  std::string name;
+  Value value;
 };
 
 struct JsonLimits {

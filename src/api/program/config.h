@@ -18,10 +18,11 @@ struct Config {
   bool insecure_public = false;             ///< insecure_public: listen on any address without TLS.
   std::string region = "local";             ///< region
   std::string default_rootfs = "devbox:1";  ///< default_rootfs
-  std::vector<std::string> open_ranges;     ///< egress.open_ranges
-  std::int64_t most_disk_mib = 1048576;     ///< limits.disk_mib
-  std::int64_t max_requests = 512;          ///< limits.requests
-  std::int64_t retention_seconds = 90;      ///< limits.retention_seconds
+  std::string preview_domain = "sb.localhost";  ///< preview_domain
+  std::vector<std::string> open_ranges;         ///< egress.open_ranges
+  std::int64_t most_disk_mib = 1048576;         ///< limits.disk_mib
+  std::int64_t max_requests = 512;              ///< limits.requests
+  std::int64_t retention_seconds = 90;          ///< limits.retention_seconds
 };
 
 /// Adds what the TOML file says. Unknown keys and wrong types are kInvalidArgument, with their line.

@@ -72,6 +72,7 @@ constexpr std::array kKnown{
     Known{"accept_emulation", flag<&Config::accept_emulation>},
     Known{"insecure_public", flag<&Config::insecure_public>},
     Known{"region", text<&Config::region>},
+    Known{"preview_domain", text<&Config::preview_domain>},
     Known{"default_rootfs", text<&Config::default_rootfs>},
     Known{"egress.open_ranges", texts<&Config::open_ranges>},
     Known{"limits.disk_mib", number<&Config::most_disk_mib, 1024, 1048576>},

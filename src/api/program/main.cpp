@@ -71,6 +71,7 @@ SandboxSettings settings_of(const Config& config, const std::string& home) {
   settings.home = home;
   settings.region = config.region;
   settings.default_rootfs = config.default_rootfs;
+  settings.preview_domain = config.preview_domain;
   settings.accept_emulation = config.accept_emulation;
   settings.open_ranges = config.open_ranges;
   settings.most_disk_mib = config.most_disk_mib;
@@ -129,15 +130,19 @@ Result<int> serve(const Config& config) {
   engine_options.on_note = [](std::string_view note) { log(LogLevel::kInfo, note); };
   Engines engines(std::move(engine_options));
   Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, engines);
+  DRUPE_ASSIGN(const auto processes, Processes::start(*opened.store));
+  sandboxes.on_gone([&processes](const std::string& id) { processes->forget(id); });
   if (auto reconciled = sandboxes.reconcile(); !reconciled)
     log(LogLevel::kError, "Some sandboxes could not be looked at: " + reconciled.error().message);
-  Router router({*opened.store, sandboxes});
+  Router router({*opened.store, sandboxes, *processes});
   ServerOptions options;
   options.address = config.address;
   options.port = config.port;
   options.max_workers = static_cast<std::size_t>(config.max_requests);
   DRUPE_ASSIGN(auto server,
                Server::listen(options, [&router](Exchange& exchange) { router.handle(exchange); }));
+  sandboxes.set_preview_template("http://<id>-<port>." + config.preview_domain + ":" +
+                                 std::to_string(server->port()));
   std::string first_key;
   DRUPE_ASSIGN(const auto keys, opened.store->list_keys());
   if (keys.empty()) {

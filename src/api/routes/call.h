@@ -10,6 +10,7 @@
 #include "api/http/exchange.h"
 #include "api/json/value.h"
 #include "api/routes/envelope.h"
+#include "api/service/processes.h"
 #include "api/service/sandboxes.h"
 #include "api/store/store.h"
 
@@ -18,6 +19,7 @@ namespace drupe::api {
 struct Services {
   Store& store;
   Sandboxes& sandboxes;
+  Processes& processes;
 };
 
 struct Call {
@@ -58,6 +60,9 @@ Answer<Page> read_page(const RequestHead& head);
 [[nodiscard]] std::vector<Route> sandbox_routes();
 [[nodiscard]] std::vector<Route> exec_routes();
 [[nodiscard]] std::vector<Route> file_routes();
+[[nodiscard]] std::vector<Route> process_routes();
+[[nodiscard]] std::vector<Route> resource_routes();
+[[nodiscard]] std::vector<Route> tunnel_routes();
 [[nodiscard]] std::vector<Route> unsupported_routes();
 
 }  // namespace drupe::api

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "api/json/writer.h"
+#include "api/routes/preview.h"
 #include "base/log.h"
 #include "image/digest.h"
 
@@ -80,8 +81,9 @@ std::string paginated(const std::vector<std::string>& items, const Page& page) {
 }
 
 Router::Router(Services services) : services_(services) {
-  for (const auto& group : {health_routes(), catalogue_routes(), sandbox_routes(), exec_routes(),
-                            file_routes(), unsupported_routes()})
+  for (const auto& group :
+       {health_routes(), catalogue_routes(), sandbox_routes(), exec_routes(), file_routes(), process_routes(),
+        resource_routes(), tunnel_routes(), unsupported_routes()})
     for (const Route& route : group) entries_.push_back({route, split(route.pattern)});
 }
 
@@ -126,7 +128,11 @@ Answer<Data> Router::answer(Exchange& exchange) {
 }
 
 void Router::handle(Exchange& exchange) {
+  if (const auto preview = preview_of(exchange.head(), services_.sandboxes.settings().preview_domain))
+    return serve_preview(exchange, services_, *preview);
   auto data = answer(exchange);
+  // Clients of upgrades read a refusal to the end of the connection.
+  if (!data && exchange.head().header_has("upgrade", "tcp-tunnel")) exchange.close_after();
   if (exchange.answered()) {
     if (!data) exchange.abort();
     return;

@@ -13,6 +13,11 @@ std::string sandbox_json(const SandboxView& view, const SandboxSettings& setting
   json.field("shape", row.shape).field("rootfs", row.rootfs).field("region", settings.region);
   json.field("created_at", timestamp(row.created_ns)).field("created_by", row.owner);
   json.field("ingress_enabled", row.ingress);
+  if (row.ingress) {
+    std::string url = settings.preview_template;
+    if (const auto at = url.find("<id>"); at != std::string::npos) url.replace(at, 4, row.id);
+    json.field("ingress_url_template", url);
+  }
   if (!view.ip.empty()) json.field("ip", view.ip);
   if (row.running_ns) json.field("running_at", timestamp(*row.running_ns));
   if (view.paused_ns) json.field("paused_at", timestamp(*view.paused_ns));

@@ -104,6 +104,7 @@ Status Sandboxes::mark_ended(SandboxRow& row, Phase phase) {
   row.phase = phase;
   row.destroyed_ns = now_ns();
   row.envs.clear();
+  if (on_gone_) on_gone_(row.id);
   return store_.update_sandbox(row);
 }
 
@@ -190,6 +191,23 @@ Result<Sandboxes::Access> Sandboxes::access(const std::string& owner, const std:
   DRUPE_TRY(require(view, State::kRunning, to_do));
   DRUPE_ASSIGN(auto client, engine->connect(view.row.engine_id, false));
   return Access(std::move(engine), std::move(view.row), std::move(client));
+}
+
+Result<Sandboxes::Access> Sandboxes::ingress(const std::string& id) {
+  DRUPE_ASSIGN(auto row, store_.find_sandbox(id));
+  if (!row || !row->ingress || row->phase != Phase::kLive) return not_found();
+  const std::string owner = row->owner;
+  return access(owner, id, "using its address");
+}
+
+Result<Sandboxes::Place> Sandboxes::place(const std::string& owner, const std::string& id,
+                                          std::string_view to_do) {
+  DRUPE_ASSIGN(SandboxRow row, own_row(owner, id));
+  DRUPE_ASSIGN(const auto engine, engines_.lease());
+  DRUPE_ASSIGN(SandboxView view, look(std::move(row), *engine));
+  DRUPE_TRY(require(view, State::kRunning, to_do));
+  DRUPE_ASSIGN(UniqueFd directory, engine->open_directory(view.row.engine_id));
+  return Place{std::move(view.row), std::move(directory)};
 }
 
 Status Sandboxes::set_idle_timeout(Engine& engine, const SandboxRow& row) {

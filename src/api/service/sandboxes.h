@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,8 @@ struct SandboxSettings {
   bool accept_emulation = false;
   std::vector<std::string> open_ranges;  ///< Closed address ranges that egress rules may name.
   std::int64_t most_disk_mib = std::int64_t{1} << 20;
+  std::string preview_domain = "sb.localhost";
+  std::string preview_template;        ///< "http://<id>-<port>.sb.localhost:7070", with these words in it.
   std::chrono::seconds retention{90};  ///< How long an ended sandbox can still be seen.
 };
 
@@ -79,6 +82,12 @@ struct RootfsList {
   std::string preferred;
 };
 
+/// Payload over its network.
+struct Traffic {
+  std::uint64_t used_bytes = 0;  ///< Both ways, since it was made.
+  std::uint64_t in_bytes = 0;    ///< To it, since it runs.
+};
+
 /// Callable from any thread; operations block. Ids that are not the caller's are kNotFound. Operations that
 /// change the life of one sandbox exclude each other: the second is kInvalidState at once.
 class Sandboxes {
@@ -103,6 +112,10 @@ class Sandboxes {
   Result<SandboxView> add_ssh_pubkeys(const std::string& owner, const std::string& id,
                                       const std::vector<std::string>& keys);
 
+  /// Of one that runs; it may only grow.
+  Result<SandboxView> grow_disk(const std::string& owner, const std::string& id, std::int64_t disk_mib);
+  Result<Traffic> traffic(const std::string& owner, const std::string& id);
+
   /// A running sandbox and a connection to it.
   struct Access {
     Engines::Lease engine;
@@ -114,6 +127,22 @@ class Sandboxes {
   };
   /// kInvalidState, with the state and what was `to_do` ("accessing files") in words, when it is not running.
   Result<Access> access(const std::string& owner, const std::string& id, std::string_view to_do);
+
+  /// The same without a connection: its directory in the home.
+  struct Place {
+    SandboxRow row;
+    UniqueFd directory;
+  };
+  Result<Place> place(const std::string& owner, const std::string& id, std::string_view to_do);
+
+  /// Called with the id of each sandbox that has ended for good, in the thread that ended it. Set before any
+  /// other call.
+  void on_gone(std::function<void(const std::string& id)> callback) { on_gone_ = std::move(callback); }
+
+  /// The same for whoever knows its address: only while its ingress is on.
+  Result<Access> ingress(const std::string& id);
+  /// Before any other call.
+  void set_preview_template(std::string text) { settings_.preview_template = std::move(text); }
 
   Result<RootfsList> rootfs();
   /// "hardware-virtualized" or "emulated".
@@ -138,7 +167,8 @@ class Sandboxes {
   Status set_idle_timeout(Engine& engine, const SandboxRow& row);
   Status mark_ended(SandboxRow& row, Phase phase);
 
-  const SandboxSettings settings_;
+  SandboxSettings settings_;
+  std::function<void(const std::string&)> on_gone_;
   Store& store_;
   Engines& engines_;
 

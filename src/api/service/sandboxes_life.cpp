@@ -296,10 +296,11 @@ Result<SandboxView> Sandboxes::fork(const std::string& owner, const std::string&
   DRUPE_TRY(std::move(added));
   const auto begun = Clock::now();
   const auto make = [&]() -> Status {
-    DRUPE_ASSIGN(const auto children, engine->fork(parent.engine_id, 1, {child.id}));
+    ForkOptions options;
+    if (request.egress) options.network = network;
+    options.idle_timeout_ms = 0;
+    DRUPE_ASSIGN(const auto children, engine->fork(parent.engine_id, 1, {child.id}, options));
     child.engine_id = children.front().record.id;
-    if (request.egress) DRUPE_TRY(engine->set_network(child.engine_id, network));
-    if (children.front().record.idle_timeout_ms != 0) DRUPE_TRY(set_idle_timeout(*engine, child));
     if (request.start_paused) DRUPE_TRY(engine->pause(child.engine_id));
     child.phase = Phase::kLive;
     child.running_ns = now_ns();

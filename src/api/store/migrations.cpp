@@ -48,6 +48,27 @@ CREATE TABLE sandboxes (
 CREATE UNIQUE INDEX live_names ON sandboxes (owner, name) WHERE phase IN ('creating', 'live');
 CREATE INDEX newest ON sandboxes (owner, created_ns DESC, id DESC);
 )sql",
+    // 2: managed processes.
+    R"sql(
+CREATE TABLE processes (
+  id TEXT PRIMARY KEY,
+  sandbox_id TEXT NOT NULL,
+  pty INTEGER NOT NULL,
+  cmd TEXT NOT NULL,
+  args TEXT NOT NULL,
+  cwd TEXT NOT NULL,
+  pid INTEGER NOT NULL,
+  created_ns INTEGER NOT NULL,
+  finished_ns INTEGER,
+  exit_code INTEGER,
+  signal INTEGER,
+  failed INTEGER NOT NULL,
+  tree_exited INTEGER NOT NULL,
+  stdin_closed INTEGER NOT NULL,
+  seq_reserved INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX processes_of ON processes (sandbox_id, created_ns, id);
+)sql",
 };
 
 }  // namespace

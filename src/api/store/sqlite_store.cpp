@@ -80,6 +80,30 @@ void bind_changing(Statement& statement, const SandboxRow& row) {
       .bind_optional(row.spawn_us);
 }
 
+#define DRUPE_PROCESS_COLUMNS                                                                      \
+  "id, sandbox_id, pty, cmd, args, cwd, pid, created_ns, finished_ns, exit_code, signal, failed, " \
+  "tree_exited, stdin_closed, seq_reserved"
+
+Result<ProcessRow> read_process(const Statement& row) {
+  ProcessRow out;
+  out.id = row.text(0);
+  out.sandbox_id = row.text(1);
+  out.pty = row.integer(2) != 0;
+  out.cmd = row.text(3);
+  DRUPE_ASSIGN(out.args, texts_of(row.text(4)));
+  out.cwd = row.text(5);
+  out.pid = row.integer(6);
+  out.created_ns = row.integer(7);
+  out.finished_ns = row.maybe_integer(8);
+  out.exit_code = row.maybe_integer(9);
+  out.signal = row.maybe_integer(10);
+  out.failed = row.integer(11) != 0;
+  out.tree_exited = row.integer(12) != 0;
+  out.stdin_closed = row.integer(13) != 0;
+  out.seq_reserved = row.integer(14);
+  return out;
+}
+
 class SqliteStore final : public Store {
  public:
   explicit SqliteStore(std::unique_ptr<Database> database) : database_(std::move(database)) {}
@@ -209,6 +233,55 @@ class SqliteStore final : public Store {
                  database_->prepare("DELETE FROM sandboxes WHERE phase IN ('destroyed', 'failed') "
                                     "AND coalesce(destroyed_ns, created_ns) < ?"));
     return purge.bind(ended_before_ns).run();
+  }
+
+  Status save_process(const ProcessRow& row) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement save, database_->prepare("INSERT OR REPLACE INTO processes (" DRUPE_PROCESS_COLUMNS
+                                                    ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+    return save.bind(row.id)
+        .bind(row.sandbox_id)
+        .bind(std::int64_t{row.pty})
+        .bind(row.cmd)
+        .bind(to_json(row.args))
+        .bind(row.cwd)
+        .bind(row.pid)
+        .bind(row.created_ns)
+        .bind_optional(row.finished_ns)
+        .bind_optional(row.exit_code)
+        .bind_optional(row.signal)
+        .bind(std::int64_t{row.failed})
+        .bind(std::int64_t{row.tree_exited})
+        .bind(std::int64_t{row.stdin_closed})
+        .bind(row.seq_reserved)
+        .run();
+  }
+
+  Result<std::vector<ProcessRow>> list_processes(std::string_view sandbox_id) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement list,
+                 database_->prepare("SELECT " DRUPE_PROCESS_COLUMNS
+                                    " FROM processes WHERE sandbox_id = ? ORDER BY created_ns, id"));
+    list.bind(sandbox_id);
+    std::vector<ProcessRow> rows;
+    while (true) {
+      DRUPE_ASSIGN(const bool more, list.step());
+      if (!more) return rows;
+      DRUPE_ASSIGN(ProcessRow row, read_process(list));
+      rows.push_back(std::move(row));
+    }
+  }
+
+  Status drop_process(std::string_view id) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement drop, database_->prepare("DELETE FROM processes WHERE id = ?"));
+    return drop.bind(id).run();
+  }
+
+  Status drop_processes(std::string_view sandbox_id) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement drop, database_->prepare("DELETE FROM processes WHERE sandbox_id = ?"));
+    return drop.bind(sandbox_id).run();
   }
 
  private:

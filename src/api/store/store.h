@@ -52,6 +52,25 @@ struct SandboxRow {
   std::optional<std::int64_t> spawn_us;
 };
 
+/// A managed process, as far as it outlives druped.
+struct ProcessRow {
+  std::string sandbox_id;
+  std::string id;  ///< "proc_" and 26 characters; also its name in the guest.
+  bool pty = false;
+  std::string cmd;
+  std::vector<std::string> args;
+  std::string cwd;
+  std::int64_t pid = 0;
+  std::int64_t created_ns = 0;
+  std::optional<std::int64_t> finished_ns;
+  std::optional<std::int64_t> exit_code;
+  std::optional<std::int64_t> signal;
+  bool failed = false;       ///< It is lost: how it ended is not known.
+  bool tree_exited = false;  ///< Nothing that it started is left.
+  bool stdin_closed = false;
+  std::int64_t seq_reserved = 0;  ///< Sequence numbers up to this may have been given out.
+};
+
 /// Callable from any thread. Names are unique among an owner's sandboxes that are being created or live.
 class Store {
  public:
@@ -78,6 +97,14 @@ class Store {
   virtual Result<std::vector<SandboxRow>> list_sandboxes(std::string_view owner) = 0;
   /// Removes the rows of sandboxes that ended before that moment.
   virtual Status purge_sandboxes(std::int64_t ended_before_ns) = 0;
+
+  // Managed processes.
+  /// Adds or replaces.
+  virtual Status save_process(const ProcessRow& row) = 0;
+  /// Of one sandbox, oldest first.
+  virtual Result<std::vector<ProcessRow>> list_processes(std::string_view sandbox_id) = 0;
+  virtual Status drop_process(std::string_view id) = 0;
+  virtual Status drop_processes(std::string_view sandbox_id) = 0;
 };
 
 /// In a file. Several processes may have it open.
