@@ -1,10 +1,8 @@
-// PID 1 of the yardstick for the network: a guest on qemu's built-in user network. A line "COMMAND COUNT" on the console does
-// the work of net_commands.h against the host; the answer is its output and a line "status N".
+// PID 1 of the yardstick for the network: a guest on qemu's built-in user network. A line "COMMAND COUNT" on
+// the console does the work of net_commands.h against the host; the answer is its output and a line "status
+// N".
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <net/if.h>
-#include <net/route.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +12,10 @@
 #include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <net/route.h>
 
 #include "net_commands.h"
 

@@ -135,9 +135,9 @@ int run_command_prune(Session& session, const Arguments& arguments) {
                                          dry_run ? Prune::kOnlyCount : Prune::kRemove);
   if (!report) return session.fail_with(report.error(), 1);
   if (report->bases + report->kernels + report->leftovers > 0)
-    session.note(std::string(dry_run ? "Would remove " : "Removed ") + std::to_string(report->bases) + " base snapshots, " +
-                 std::to_string(report->kernels) + " kernels and " + std::to_string(report->leftovers) +
-                 " leftovers: " + format_size(report->bytes));
+    session.note(std::string(dry_run ? "Would remove " : "Removed ") + std::to_string(report->bases) +
+                 " base snapshots, " + std::to_string(report->kernels) + " kernels and " +
+                 std::to_string(report->leftovers) + " leftovers: " + format_size(report->bytes));
   return status;
 }
 

@@ -7,8 +7,8 @@ namespace drupe {
 
 enum class Prune : std::uint8_t { kRemove, kOnlyCount };
 
-/// What was removed, or would be: base snapshots that no current image and hypervisor needs, kernels, leftovers
-/// of killed processes.
+/// What was removed, or would be: base snapshots that no current image and hypervisor needs, kernels,
+/// leftovers of killed processes.
 struct PruneReport {
   std::uint32_t bases = 0, kernels = 0;
   std::uint32_t leftovers = 0;  ///< Not counted by kOnlyCount.
