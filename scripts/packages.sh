@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs the Debian packages of the given groups (scripts/packages.list) that are missing. Quick when none is.
+# Installs the Debian packages of the given groups (scripts/packages.list) that are missing. Quick when none is. A line with a third
+# word names a command: where that is there, it came from somewhere else than Debian's package, which may not be installable beside it.
 #
 # usage: packages.sh GROUP...
 set -euo pipefail
@@ -8,7 +9,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 missing=()
 for group in "$@"; do
-  while read -r name; do
+  while read -r name command; do
+    [ -z "$command" ] || ! command -v "$command" > /dev/null || continue
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
   done < <(sed -n "s/^$group //p" "$here/packages.list")
 done
