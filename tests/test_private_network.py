@@ -489,3 +489,18 @@ def test_a_killed_creation_leaves_no_member(drupe, network):
     drupe("network", "create", blue)
     drupe("prune")
     assert listing(drupe, blue)["members"] == []
+
+
+def test_aliases(drupe, network, boxes):
+    name = network()
+    web, asks = boxes(), boxes()
+    serve(web, "hello")
+    drupe("network", "connect", name, asks.name)
+    drupe("network", "connect", "--alias", "web", "--alias", "web.blue", name, web.name)
+    for alias in ("web.drupe.internal", "web.blue.fc.local", f"{web.name}.drupe.internal"):
+        assert get(asks, alias)[0].startswith("ok hello"), alias
+    drupe("network", "connect", "--alias", "other", name, web.name)
+    assert get(asks, "other.drupe.internal")[0].startswith("ok hello")
+    assert not get(asks, "web.drupe.internal")[0].startswith("ok")
+    failed = drupe("network", "connect", "--alias", "no name", name, web.name, code=1)
+    assert "no host name" in failed.error

@@ -1,5 +1,6 @@
 // drupe network create, ls, rm, connect, disconnect.
 #include <ctime>
+#include <functional>
 
 #include "cli/command_group.h"
 #include "cli/commands.h"
@@ -79,9 +80,9 @@ int remove_networks(Session& session, const Arguments& arguments) {
   return status;
 }
 
-using Change = Status (Engine::*)(const std::string& network, const std::string& id);
+using Change = std::function<Status(Engine& engine, const std::string& network, const std::string& id)>;
 
-int change_member(Session& session, const Arguments& arguments, FlagSet set, Change change) {
+int change_member(Session& session, const Arguments& arguments, FlagSet& set, const Change& change) {
   auto words = session.parse(set, arguments);
   if (!words) return words.error();
   if (words->size() < 2) return session.usage_error(set, "A network and a sandbox are needed.");
@@ -90,7 +91,7 @@ int change_member(Session& session, const Arguments& arguments, FlagSet set, Cha
   int status = 0;
   for (std::size_t i = 1; i < words->size(); ++i) {
     const auto sandbox = (*engine)->find((*words)[i]);
-    const auto changed = sandbox ? ((**engine).*change)(words->front(), sandbox->record.id)
+    const auto changed = sandbox ? change(**engine, words->front(), sandbox->record.id)
                                  : Status(std::unexpected(sandbox.error()));
     if (!changed)
       status = session.fail_with(changed.error(), 1);
@@ -101,20 +102,26 @@ int change_member(Session& session, const Arguments& arguments, FlagSet set, Cha
 }
 
 int connect(Session& session, const Arguments& arguments) {
-  return change_member(session, arguments,
-                       FlagSet("network connect NETWORK SANDBOX...",
-                               "Makes sandboxes members of a private network, also while they run. When it "
-                               "returns all members know."),
-                       &Engine::connect_network);
+  std::vector<std::string> aliases;
+  FlagSet set(
+      "network connect [FLAGS] NETWORK SANDBOX...",
+      "Makes sandboxes members of a private network, also while they run. When it returns all members know.");
+  set.list("--alias", "NAME", aliases,
+           "Another name that it has, below drupe.internal; may be given twice. A member's are replaced");
+  return change_member(session, arguments, set,
+                       [&aliases](Engine& engine, const std::string& network, const std::string& id) {
+                         return engine.connect_network(network, id, aliases);
+                       });
 }
 
 int disconnect(Session& session, const Arguments& arguments) {
-  return change_member(
-      session, arguments,
-      FlagSet("network disconnect NETWORK SANDBOX...",
+  FlagSet set("network disconnect NETWORK SANDBOX...",
               "Takes sandboxes out of a private network, also while they run. When it returns "
-              "their connections within it have ended."),
-      &Engine::disconnect_network);
+              "their connections within it have ended.");
+  return change_member(session, arguments, set,
+                       [](Engine& engine, const std::string& network, const std::string& id) {
+                         return engine.disconnect_network(network, id);
+                       });
 }
 
 }  // namespace

@@ -153,9 +153,11 @@ class Engine {
   /// By name.
   virtual Result<std::vector<NetworkInfo>> private_networks() = 0;
   /// Makes the sandbox a member, or takes it out; it may run or not. In force for all members when it
-  /// returns, also for open connections. A sandbox that is a member stays one; kNotFound for one that is
-  /// none.
-  virtual Status connect_network(const std::string& network, const std::string& id) = 0;
+  /// returns, also for open connections. A sandbox that is a member stays one, with these other names in
+  /// place of those that it had; kNotFound for one that is none. `aliases`: at most two host names of up to
+  /// 127 bytes, below drupe.internal and fc.local.
+  virtual Status connect_network(const std::string& network, const std::string& id,
+                                 const std::vector<std::string>& aliases) = 0;
   virtual Status disconnect_network(const std::string& network, const std::string& id) = 0;
   virtual Status rename(const std::string& id, const std::string& name) = 0;
   /// Blocks until the sandbox has ended.

@@ -52,7 +52,8 @@ class EngineImpl final : public Engine {
   Result<NetworkInfo> create_private_network(const std::string& name) override;
   Status remove_private_network(const std::string& id_or_name, bool force) override;
   Result<std::vector<NetworkInfo>> private_networks() override;
-  Status connect_network(const std::string& network, const std::string& id) override;
+  Status connect_network(const std::string& network, const std::string& id,
+                         const std::vector<std::string>& aliases) override;
   Status disconnect_network(const std::string& network, const std::string& id) override;
   Status rename(const std::string& id, const std::string& name) override;
   Result<SandboxInfo> wait(const std::string& id) override;

@@ -145,15 +145,17 @@ Status EngineImpl::remove_private_network(const std::string& id_or_name, bool fo
   return drupe::remove_private_network(home_, network);
 }
 
-Status EngineImpl::connect_network(const std::string& network_name, const std::string& id) {
+Status EngineImpl::connect_network(const std::string& network_name, const std::string& id,
+                                   const std::vector<std::string>& aliases) {
   reap_children();
   DRUPE_TRY(require_net_program());
   DRUPE_ASSIGN(const UniqueFd lock, take_networks());
   DRUPE_ASSIGN(PrivateNetwork network, find_private_network(home_, network_name));
   DRUPE_TRY(look_at(id));
-  DRUPE_TRY(add_member(home_, network, id));
+  const bool joins = !network.has(id);
+  DRUPE_TRY(add_member(home_, network, id, aliases));
   auto told = tell_untold(network, id);
-  if (told) return told;
+  if (told || !joins) return told;
   if (drop_members(home_, network, id)) static_cast<void>(tell_untold(network, id));
   return told;
 }

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "engine/file_lock.h"
 #include "engine/sandbox_files.h"
+#include "net/policy/name.h"
 
 namespace drupe {
 namespace {
@@ -74,6 +75,17 @@ std::string name_of(const Home& home, const std::string& sandbox) {
   return record ? record->name : std::string();
 }
 
+Status check_aliases(const std::vector<std::string>& aliases) {
+  if (aliases.size() > net::kMaxAliases)
+    return fail(ErrorCode::kLimit, "A member of a network can have " + std::to_string(net::kMaxAliases) +
+                                       " other names, not more");
+  for (const std::string& alias : aliases)
+    if (alias.size() > net::kLongestAlias || !net::normal_name(alias))
+      return fail(ErrorCode::kInvalidArgument,
+                  "The name \"" + alias.substr(0, 80) + "\" is no host name of at most 127 bytes");
+  return {};
+}
+
 }  // namespace
 
 Status check_network_name(std::string_view name) {
@@ -121,7 +133,8 @@ Result<std::vector<net::PeerNetwork>> networks_of(const Home& home, const std::s
     peers.id = network.id;
     peers.name = network.name;
     for (const auto& member : network.members)
-      peers.members.push_back({member.sandbox, name_of(home, member.sandbox), address_of(network, member)});
+      peers.members.push_back(
+          {member.sandbox, name_of(home, member.sandbox), address_of(network, member), member.aliases});
   }
   return out;
 }
@@ -164,9 +177,16 @@ Status note_change(const Home& home, PrivateNetwork& network) {
   return write_private_network(home, network);
 }
 
-Status add_member(const Home& home, PrivateNetwork& network, const std::string& sandbox) {
+Status add_member(const Home& home, PrivateNetwork& network, const std::string& sandbox,
+                  const std::vector<std::string>& aliases) {
+  DRUPE_TRY(check_aliases(aliases));
   forget_gone(home, network);
-  if (network.has(sandbox)) return {};
+  if (const auto member = std::ranges::find(network.members, sandbox, &PrivateNetwork::Member::sandbox);
+      member != network.members.end()) {
+    if (member->aliases == aliases) return {};
+    member->aliases = aliases;
+    return note_change(home, network);
+  }
   DRUPE_ASSIGN(const auto others, read_all_networks(home));
   const auto joined = std::ranges::count_if(others, [&](const auto& other) { return other.has(sandbox); });
   if (static_cast<std::size_t>(joined) >= net::kMaxNetworks)
@@ -180,7 +200,7 @@ Status add_member(const Home& home, PrivateNetwork& network, const std::string& 
   for (std::uint32_t i = 0; i < kHosts; ++i) {
     const std::uint32_t host = kFirstHost + (after + 1 - kFirstHost + i) % kHosts;
     if (taken.contains(host)) continue;
-    network.members.push_back({sandbox, host});
+    network.members.push_back({sandbox, host, aliases});
     return note_change(home, network);
   }
   return fail(ErrorCode::kLimit, "The network " + network.name + " has " + std::to_string(kHosts) +

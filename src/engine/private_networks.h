@@ -36,8 +36,11 @@ Result<std::vector<net::PeerNetwork>> networks_of(const Home& home, const std::s
 
 /// kAlreadyExists for a name that is taken, kLimit when all subnets are.
 Result<PrivateNetwork> make_private_network(const Home& home, const std::string& name);
-/// Gives a sandbox, which need not exist yet, an address. A member stays what it is. kLimit at a bound.
-Status add_member(const Home& home, PrivateNetwork& network, const std::string& sandbox);
+/// Gives a sandbox, which need not exist yet, an address, and other names that it has. A member keeps its
+/// address and gets these names instead of those that it had. kLimit at a bound, kInvalidArgument for what is
+/// no host name.
+Status add_member(const Home& home, PrivateNetwork& network, const std::string& sandbox,
+                  const std::vector<std::string>& aliases = {});
 /// One, or all where `sandbox` is empty.
 Status drop_members(const Home& home, PrivateNetwork& network, const std::string& sandbox);
 /// All members are to hear of it again: one has another name, or is gone.

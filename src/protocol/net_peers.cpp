@@ -26,7 +26,7 @@ void append_networks(ByteWriter& writer, const std::vector<PeerNetwork>& network
     writer.text(network.id).text(network.name);
     writer.number(static_cast<std::uint32_t>(network.members.size()));
     for (const PeerMember& member : network.members)
-      writer.text(member.sandbox).text(member.name).text(member.address);
+      writer.text(member.sandbox).text(member.name).text(member.address).texts(member.aliases);
   }
 }
 
@@ -44,6 +44,8 @@ std::vector<PeerNetwork> read_networks(ByteReader& reader) {
       member.sandbox = reader.text();
       member.name = reader.text();
       member.address = reader.text();
+      member.aliases = reader.texts();
+      if (member.aliases.size() > kMaxAliases) return {};  // and the message does not end here
       network.members.push_back(std::move(member));
     }
     networks.push_back(std::move(network));

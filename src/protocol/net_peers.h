@@ -16,10 +16,17 @@ inline constexpr std::size_t kMaxNetworks = 64;
 /// Of one network: a range of 256 addresses without the first, the second and the last.
 inline constexpr std::size_t kMaxMembers = 253;
 
+/// Of one member.
+inline constexpr std::size_t kMaxAliases = 2;
+/// Bytes of one alias.
+inline constexpr std::size_t kLongestAlias = 127;
+
 struct PeerMember {
   std::string sandbox;  ///< Id.
   std::string name;     ///< May be empty, and need not be a host name.
   std::string address;  ///< Numeric, IPv4, unique among all networks of a home.
+  /// Other names below the zones of private networks, which may have dots; at most kMaxAliases.
+  std::vector<std::string> aliases = {};
   bool operator==(const PeerMember&) const = default;
 };
 

@@ -64,7 +64,9 @@ std::string encode_private_network(const PrivateNetwork& network) {
             {"created_ns", network.created_ns}};
   Json members = Json::array();
   for (const auto& member : network.members)
-    members.push_back(Json{{"sandbox", member.sandbox}, {"host", member.host}});
+    members.push_back(Json{{"sandbox", member.sandbox},
+                           {"host", member.host},
+                           {"aliases", record_json::from_list(member.aliases)}});
   json["members"] = std::move(members);
   json["untold"] = record_json::from_list(network.untold);
   return json.dump(1) + "\n";
@@ -72,7 +74,7 @@ std::string encode_private_network(const PrivateNetwork& network) {
 
 Result<PrivateNetwork> decode_private_network(std::string_view text) {
   if (text.size() > kMaxPrivateNetwork) return damaged("it is too long");
-  // Four levels of nesting at most, in a text that is short.
+  // Five levels of nesting at most, in a text that is short.
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return damaged("it is not JSON");
   Fields fields(json, "the record");
@@ -90,6 +92,12 @@ Result<PrivateNetwork> decode_private_network(std::string_view text) {
       PrivateNetwork::Member member;
       member.sandbox = one.bytes("sandbox");
       member.host = static_cast<std::uint32_t>(one.unsigned_number("host", kLastHost));
+      member.aliases = one.list("aliases");
+      const auto is_alias = [](const std::string& alias) {
+        return !alias.empty() && alias.size() <= net::kLongestAlias;
+      };
+      if (member.aliases.size() > net::kMaxAliases || !std::ranges::all_of(member.aliases, is_alias))
+        one.mistake("aliases", "is no list of names");
       if (!one.error().empty() || !is_short_id(member.sandbox) || member.host < kFirstHost ||
           !sandboxes.insert(member.sandbox).second || !hosts.insert(member.host).second)
         return damaged("a member is none");

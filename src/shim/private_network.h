@@ -21,6 +21,8 @@ struct PrivateNetwork {
   struct Member {
     std::string sandbox;     ///< Id. It counts only as long as that sandbox exists.
     std::uint32_t host = 0;  ///< Number of its address in the subnet; 2..254.
+    /// Other names that its address has (protocol/net_peers.h).
+    std::vector<std::string> aliases = {};
     bool operator==(const Member&) const = default;
   };
   std::string id;               ///< random_id()
@@ -46,7 +48,7 @@ inline constexpr std::uint32_t kFirstHost = 2, kLastHost = 254;
 [[nodiscard]] std::string encode_private_network(const PrivateNetwork& network);
 /// Bounded and strict.
 Result<PrivateNetwork> decode_private_network(std::string_view json);
-inline constexpr std::size_t kMaxPrivateNetwork = std::size_t{64} << 10;
+inline constexpr std::size_t kMaxPrivateNetwork = std::size_t{256} << 10;
 
 /// Of a sandbox or a network: twelve lower-case hexadecimal digits.
 [[nodiscard]] bool is_short_id(std::string_view text);

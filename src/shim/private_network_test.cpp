@@ -27,7 +27,7 @@ PrivateNetwork example() {
   network.name = "blue";
   network.subnet = kSubnetBase + 256;
   network.created_ns = 17;
-  network.members = {{kOwn, 2}, {kPeer, 254}};
+  network.members = {{kOwn, 2, {"web", "web.blue"}}, {kPeer, 254}};
   network.untold = {kStranger};
   return network;
 }
@@ -58,6 +58,9 @@ TEST(PrivateNetworkRecord, DamageIsTold) {
   EXPECT_TRUE(refused([](auto& network) { network.members[0].host = 254; }));
   EXPECT_TRUE(refused([](auto& network) { network.members[0].sandbox = kPeer; }));
   EXPECT_TRUE(refused([](auto& network) { network.members[0].sandbox = "x"; }));
+  EXPECT_TRUE(refused([](auto& network) { network.members[0].aliases = {"a", "b", "c"}; }));
+  EXPECT_TRUE(refused([](auto& network) { network.members[0].aliases = {""}; }));
+  EXPECT_TRUE(refused([](auto& network) { network.members[0].aliases = {std::string(128, 'a')}; }));
   EXPECT_TRUE(refused([](auto& network) { network.untold = {"../x"}; }));
   EXPECT_TRUE(refused([](auto& network) { network.untold.assign(1000, kOwn); }));
 }

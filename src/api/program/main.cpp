@@ -134,7 +134,8 @@ Result<int> serve(const Config& config) {
   sandboxes.on_gone([&processes](const std::string& id) { processes->forget(id); });
   if (auto reconciled = sandboxes.reconcile(); !reconciled)
     log(LogLevel::kError, "Some sandboxes could not be looked at: " + reconciled.error().message);
-  Router router({*opened.store, sandboxes, *processes});
+  Networks networks(*opened.store, engines, sandboxes);
+  Router router({*opened.store, sandboxes, *processes, networks});
   ServerOptions options;
   options.address = config.address;
   options.port = config.port;

@@ -10,6 +10,7 @@
 #include "api/http/exchange.h"
 #include "api/json/value.h"
 #include "api/routes/envelope.h"
+#include "api/service/networks.h"
 #include "api/service/processes.h"
 #include "api/service/sandboxes.h"
 #include "api/store/store.h"
@@ -20,6 +21,7 @@ struct Services {
   Store& store;
   Sandboxes& sandboxes;
   Processes& processes;
+  Networks& networks;
 };
 
 struct Call {
@@ -63,6 +65,7 @@ Answer<Page> read_page(const RequestHead& head);
 [[nodiscard]] std::vector<Route> process_routes();
 [[nodiscard]] std::vector<Route> resource_routes();
 [[nodiscard]] std::vector<Route> tunnel_routes();
+[[nodiscard]] std::vector<Route> network_routes();
 [[nodiscard]] std::vector<Route> unsupported_routes();
 
 }  // namespace drupe::api

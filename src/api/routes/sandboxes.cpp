@@ -1,4 +1,6 @@
 // Sandboxes and their life: E07 to E17, E22, E23.
+#include <algorithm>
+
 #include "api/json/writer.h"
 #include "api/routes/call.h"
 #include "api/routes/view.h"
@@ -45,9 +47,24 @@ Answer<void> check_unsupported(const Value& body, const SandboxSettings& setting
     return refuse(400, "invalid_argument", "bandwidth_quota_bytes cannot be set when a sandbox is created");
   if (const Value* const disks = body.find("disks"); disks != nullptr && !disks->items.empty())
     return std::unexpected(ApiError{503, "disks API not configured", "disks_not_configured"});
-  if (const Value* const networks = body.find("networks"); networks != nullptr && !networks->items.empty())
-    return refuse(404, "not_found", "network not found");
   return {};
+}
+
+/// [{"id": id or name}]
+Answer<std::vector<NetworkRow>> read_networks(Call& call, const Value& body) {
+  constexpr std::size_t kMost = 16;
+  std::vector<NetworkRow> rows;
+  const Value* const listed = body.find("networks");
+  if (listed == nullptr) return rows;
+  if (listed->items.size() > kMost)
+    return refuse(400, "invalid_argument", "networks has more than 16 entries");
+  for (const Value& item : listed->items) {
+    API_ASSIGN(const auto id, text_field(item, "id"));
+    if (!id || id->empty()) return refuse(400, "invalid_argument", "each of networks needs an id");
+    API_ASSIGN(NetworkRow row, call.services.networks.own_row(call.caller.id, *id));
+    if (std::ranges::find(rows, row.id, &NetworkRow::id) == rows.end()) rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Answer<Data> create(Call& call) {
@@ -57,6 +74,9 @@ Answer<Data> create(Call& call) {
   if (!request) return std::unexpected(request.error());
   if (auto good = check_unsupported(*body, call.services.sandboxes.settings()); !good)
     return std::unexpected(good.error());
+  auto networks = read_networks(call, *body);
+  if (!networks) return std::unexpected(networks.error());
+  request->networks = *std::move(networks);
   API_ASSIGN(const SandboxView view, call.services.sandboxes.create(call.caller.id, *request));
   return shown(call, view, true);
 }

@@ -41,6 +41,16 @@ std::string secret_hint(std::string_view secret) {
   return std::string(secret.substr(0, 8)) + "..." + std::string(secret.substr(secret.size() - 4));
 }
 
+Status check_name_word(const std::string& name) {
+  constexpr std::size_t kMostNameBytes = 63;
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  const bool good = !name.empty() && name.size() <= kMostNameBytes && plain(name.front()) &&
+                    std::ranges::all_of(name, [&](char c) { return plain(c) || c == '-'; });
+  if (good) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              "name must be 1 to 63 lower-case letters, digits and '-', and begin with a letter or digit");
+}
+
 std::int64_t now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);

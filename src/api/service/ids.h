@@ -5,12 +5,17 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace drupe::api {
 
 /// `prefix` and a ULID in lower case: 26 characters, of which the first ten are the time in milliseconds.
 [[nodiscard]] std::string make_id(std::string_view prefix);
 /// "sb-" and 26 characters of that alphabet.
 [[nodiscard]] bool is_sandbox_id(std::string_view text);
+
+/// Of a sandbox or a network: 1 to 63 lower-case letters, digits and '-', a letter or digit first.
+Status check_name_word(const std::string& name);
 
 /// `prefix` and 256 random bits in base64url: a secret.
 [[nodiscard]] std::string make_secret(std::string_view prefix);

@@ -62,6 +62,7 @@ struct CreateRequest {
   std::vector<std::string> ssh_pubkeys;
   bool ingress = false;
   std::optional<std::int64_t> auto_pause_s;
+  std::vector<NetworkRow> networks;  ///< To be in from the start; the caller's own.
 };
 
 struct ForkRequest {

@@ -4,6 +4,7 @@
 
 #include "api/service/egress.h"
 #include "api/service/ids.h"
+#include "api/service/networks.h"
 #include "api/service/operation.h"
 #include "api/service/sandboxes.h"
 #include "api/service/shapes.h"
@@ -17,19 +18,9 @@ namespace {
 constexpr int kNameTries = 8;
 constexpr std::size_t kMostEnvs = 64, kMostEnvValue = 4096, kMostEnvBytes = 64 * 1024;
 constexpr std::size_t kMostKeys = 64, kMostKeyBytes = 16 * 1024;
-constexpr std::size_t kMostNameBytes = 63;
 /// A client gives up deleting after half a minute.
 constexpr std::chrono::seconds kDestroyWait{20};
 constexpr std::chrono::seconds kForkWait{50};
-
-Status check_name_word(const std::string& name) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  const bool good = !name.empty() && name.size() <= kMostNameBytes && plain(name.front()) &&
-                    std::ranges::all_of(name, [&](char c) { return plain(c) || c == '-'; });
-  if (good) return {};
-  return fail(ErrorCode::kInvalidArgument,
-              "name must be 1 to 63 lower-case letters, digits and '-', and begin with a letter or digit");
-}
 
 Status check_envs(const std::map<std::string, std::string>& envs) {
   if (envs.size() > kMostEnvs) return fail(ErrorCode::kInvalidArgument, "envs has more than 64 entries");
@@ -162,6 +153,8 @@ Result<SandboxView> Sandboxes::start_new(SandboxRow row, const CreateRequest& re
   DRUPE_ASSIGN(const SandboxInfo info, engine->create(options));
   row.engine_id = info.record.id;
   Status started = store_.update_sandbox(row);
+  for (const NetworkRow& one : request.networks)
+    if (started) started = join_network(*engine, one, row);
   if (started)
     if (auto timings = engine->start(row.engine_id, false, false); !timings)
       started = std::unexpected(std::move(timings).error());
@@ -301,6 +294,7 @@ Result<SandboxView> Sandboxes::fork(const std::string& owner, const std::string&
     options.idle_timeout_ms = 0;
     DRUPE_ASSIGN(const auto children, engine->fork(parent.engine_id, 1, {child.id}, options));
     child.engine_id = children.front().record.id;
+    DRUPE_TRY(name_in_networks(*engine, store_, child));
     if (request.start_paused) DRUPE_TRY(engine->pause(child.engine_id));
     child.phase = Phase::kLive;
     child.running_ns = now_ns();

@@ -69,6 +69,16 @@ CREATE TABLE processes (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX processes_of ON processes (sandbox_id, created_ns, id);
 )sql",
+    // 3: private networks.
+    R"sql(
+CREATE TABLE networks (
+  id TEXT PRIMARY KEY,
+  owner TEXT NOT NULL REFERENCES users (id),
+  name TEXT NOT NULL,
+  created_ns INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX network_names ON networks (owner, name);
+)sql",
 };
 
 }  // namespace

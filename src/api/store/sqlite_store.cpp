@@ -227,6 +227,43 @@ class SqliteStore final : public Store {
     }
   }
 
+  Status add_network(const NetworkRow& row) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(
+        Statement add,
+        database_->prepare("INSERT INTO networks (id, owner, name, created_ns) VALUES (?, ?, ?, ?)"));
+    return add.bind(row.id).bind(row.owner).bind(row.name).bind(row.created_ns).run();
+  }
+
+  Result<std::vector<NetworkRow>> list_networks(std::string_view owner) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement list, database_->prepare("SELECT id, owner, name, created_ns FROM networks "
+                                                    "WHERE owner = ? ORDER BY created_ns DESC, id DESC"));
+    list.bind(owner);
+    std::vector<NetworkRow> rows;
+    while (true) {
+      DRUPE_ASSIGN(const bool more, list.step());
+      if (!more) return rows;
+      rows.push_back({list.text(0), list.text(1), list.text(2), list.integer(3)});
+    }
+  }
+
+  Result<std::optional<NetworkRow>> find_network(std::string_view id) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement find,
+                 database_->prepare("SELECT id, owner, name, created_ns FROM networks WHERE id = ?"));
+    find.bind(id);
+    DRUPE_ASSIGN(const bool found, find.step());
+    if (!found) return std::nullopt;
+    return NetworkRow{find.text(0), find.text(1), find.text(2), find.integer(3)};
+  }
+
+  Status drop_network(std::string_view id) override {
+    const std::scoped_lock lock(mutex_);
+    DRUPE_ASSIGN(Statement drop, database_->prepare("DELETE FROM networks WHERE id = ?"));
+    return drop.bind(id).run();
+  }
+
   Status purge_sandboxes(std::int64_t ended_before_ns) override {
     const std::scoped_lock lock(mutex_);
     DRUPE_ASSIGN(Statement purge,

@@ -71,6 +71,14 @@ struct ProcessRow {
   std::int64_t seq_reserved = 0;  ///< Sequence numbers up to this may have been given out.
 };
 
+/// A private network. Who is in it is the engine's.
+struct NetworkRow {
+  std::string id;  ///< "net-" and 26 characters; also its name in the engine.
+  std::string owner;
+  std::string name;  ///< Unique among the owner's.
+  std::int64_t created_ns = 0;
+};
+
 /// Callable from any thread. Names are unique among an owner's sandboxes that are being created or live.
 class Store {
  public:
@@ -97,6 +105,14 @@ class Store {
   virtual Result<std::vector<SandboxRow>> list_sandboxes(std::string_view owner) = 0;
   /// Removes the rows of sandboxes that ended before that moment.
   virtual Status purge_sandboxes(std::int64_t ended_before_ns) = 0;
+
+  // Private networks.
+  /// kAlreadyExists when the owner has one of that name.
+  virtual Status add_network(const NetworkRow& row) = 0;
+  /// Newest first.
+  virtual Result<std::vector<NetworkRow>> list_networks(std::string_view owner) = 0;
+  virtual Result<std::optional<NetworkRow>> find_network(std::string_view id) = 0;
+  virtual Status drop_network(std::string_view id) = 0;
 
   // Managed processes.
   /// Adds or replaces.

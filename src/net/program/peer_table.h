@@ -14,6 +14,7 @@ struct PeerEntry {
   PeerId id;
   std::string network_name, name;
   IpAddress address;  ///< IPv4.
+  std::vector<std::string> aliases = {};
   bool operator==(const PeerEntry&) const = default;
 };
 
@@ -21,8 +22,8 @@ struct PeerEntry {
 /// of a network, that is there twice.
 Result<std::vector<PeerEntry>> peer_entries(const std::vector<PeerNetwork>& networks);
 
-/// NAME, ID, NAME.NETWORK and ID.NETWORK below drupe.internal and fc.local. Several members that have one
-/// name there are all answered; what is no host name is left out.
+/// NAME, ID, NAME.NETWORK and ID.NETWORK, and aliases, below drupe.internal and fc.local. Several members
+/// that have one name there are all answered; what is no host name is left out.
 [[nodiscard]] dns::LocalNames peer_names(const std::vector<PeerEntry>& entries);
 
 }  // namespace drupe::net

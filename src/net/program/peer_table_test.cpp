@@ -37,6 +37,19 @@ TEST(PeerTable, AMemberWithoutAHostNameIsFoundByItsId) {
   EXPECT_TRUE(names.contains("bbbbbbbbbbbb.net.drupe.internal"));
 }
 
+TEST(PeerTable, AliasesAreNamesAsTheyStand) {
+  const auto entries = peer_entries({{"n",
+                                      "net",
+                                      {{"aaaaaaaaaaaa", "", "198.18.0.2", {"web", "Web.blue"}},
+                                       {"bbbbbbbbbbbb", "", "198.18.0.3", {"not a name"}}}}});
+  ASSERT_TRUE(entries);
+  const auto names = peer_names(*entries);
+  EXPECT_TRUE(names.contains("web.drupe.internal"));
+  EXPECT_TRUE(names.contains("web.blue.fc.local"));
+  EXPECT_FALSE(names.contains("web.net.fc.local"));
+  EXPECT_EQ(names.size(), 12U);  // four for each id, four for the aliases
+}
+
 TEST(PeerTable, TwoOfOneAddressAreAMistake) {
   auto networks = two_networks();
   networks[1].members[0].address = "198.18.0.3";
