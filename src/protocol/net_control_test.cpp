@@ -46,6 +46,12 @@ TEST(ControlMessages, NetworksAreBounded) {
   set.networks[0].members.resize(kMaxMembers + 1);
   EXPECT_FALSE(SetNetworks::decode(as_bytes(set.encode())));
   set.networks[0].members.clear();
+  set.networks[0].members.resize(1);
+  set.networks[0].members[0].aliases = {"a", "b"};
+  EXPECT_TRUE(SetNetworks::decode(as_bytes(set.encode())));
+  set.networks[0].members[0].aliases = {"a", "b", "c"};
+  EXPECT_FALSE(SetNetworks::decode(as_bytes(set.encode())));
+  set.networks[0].members.clear();
   set.networks.resize(kMaxNetworks + 1);
   EXPECT_FALSE(SetNetworks::decode(as_bytes(set.encode())));
 }

@@ -44,9 +44,11 @@ std::vector<PeerNetwork> read_networks(ByteReader& reader) {
       member.sandbox = reader.text();
       member.name = reader.text();
       member.address = reader.text();
-      member.aliases = reader.texts();
-      if (member.aliases.size() > kMaxAliases) return {};  // and the message does not end here
+      const auto aliases = reader.number<std::uint32_t>();
+      for (std::uint32_t k = 0; k < aliases && k < kMaxAliases && reader.ok(); ++k)
+        member.aliases.push_back(reader.text());
       network.members.push_back(std::move(member));
+      if (aliases > kMaxAliases) return networks;
     }
     networks.push_back(std::move(network));
     if (members > kMaxMembers) break;
