@@ -176,3 +176,32 @@ def test_everything_is_not_what_is_closed(api, sandbox, world):
         api("DELETE", f"/v1/sandboxes/{view.data['id']}")
     else:
         view.fails(403)
+
+
+def test_the_operators_ceiling_binds_every_key(drupe, world, tmp_path):
+    address, port, other, names = world
+    config = tmp_path / "druped.toml"
+    config.write_text(f'[egress]\nopen_ranges = ["{address}"]\nceiling = ["api.drupe.test:{port}"]\n')
+    os.environ["DRUPE_RESOLVERS"] = f"127.0.0.1:{names.port}"
+    try:
+        server = Druped(linked_home(drupe.home, tmp_path / "home"), "--config", str(config))
+    finally:
+        del os.environ["DRUPE_RESOLVERS"]
+    try:
+        for user in (server.api(), server.api("ceiling-other")):
+            sandbox = user.create(egress=[f"*.drupe.test:{port}", f"{address}:{other}"])["id"]
+            assert reach(user, sandbox, "api.drupe.test", port) == "reached"
+            assert reach(user, sandbox, "www.drupe.test", port) == "refused"
+            assert reach(user, sandbox, address, other) == "refused"
+            url = f"/v1/sandboxes/{sandbox}"
+            user("PUT", f"{url}/egress", {"egress": ["*"]})
+            assert reach(user, sandbox, "www.drupe.test", port) == "refused"
+            user("POST", f"{url}/pause")
+            child = user("POST", f"{url}/fork", {"egress": [f"{address}:{other}"]}).data["id"]
+            assert reach(user, child, address, other) == "refused"
+            for one in (sandbox, child):
+                user("DELETE", f"/v1/sandboxes/{one}")
+    finally:
+        server.stop()
+    config.write_text('[egress]\nceiling = ["not a rule"]\n')
+    assert "ceiling" in server.command("config", "check", "--config", str(config), code=2).stderr

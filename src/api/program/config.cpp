@@ -7,6 +7,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include "api/service/egress.h"
+
 namespace drupe::api {
 namespace {
 
@@ -60,11 +62,20 @@ Status check_config(const Config& config) {
       ::inet_pton(AF_INET6, config.address.c_str(), &any) != 1)
     return fail(ErrorCode::kInvalidArgument, "address \"" + config.address + "\" is not numeric",
                 "Write for example 127.0.0.1 or ::1.");
+  if (auto ceiling = network_for(config.ceiling, config.open_ranges); !ceiling)
+    return std::unexpected(std::move(ceiling).error().in("egress.ceiling"));
   if (is_loopback(config.address) || config.insecure_public) return {};
   return fail(
       ErrorCode::kInvalidArgument,
       "The address " + config.address + " can be reached by others, and without TLS they could read keys",
       "Put a proxy with TLS before a loopback address, or say --insecure-public.");
+}
+
+std::optional<NetworkOptions> ceiling_of(const Config& config) {
+  if (config.ceiling.empty()) return std::nullopt;
+  auto ceiling = network_for(config.ceiling, config.open_ranges);
+  // Nothing at all for what check_config() would have refused.
+  return ceiling ? *std::move(ceiling) : NetworkOptions{};
 }
 
 Result<CommandLine> read_command_line(std::span<const std::string> arguments) {

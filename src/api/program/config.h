@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/engine.h"
 
 namespace drupe::api {
 
@@ -20,6 +21,7 @@ struct Config {
   std::string default_rootfs = "devbox:1";  ///< default_rootfs
   std::string preview_domain = "sb.localhost";  ///< preview_domain
   std::vector<std::string> open_ranges;         ///< egress.open_ranges
+  std::vector<std::string> ceiling;             ///< egress.ceiling; empty: none.
   std::int64_t most_disk_mib = 1048576;         ///< limits.disk_mib
   std::int64_t max_requests = 512;              ///< limits.requests
   std::int64_t retention_seconds = 90;          ///< limits.retention_seconds
@@ -40,7 +42,10 @@ Result<CommandLine> read_command_line(std::span<const std::string> arguments);
 /// The text of --help.
 [[nodiscard]] std::string help_text();
 
-/// Whether that is told apart here: a public address without TLS is refused.
+/// Whether that is told apart here: a public address without TLS is refused, and a ceiling that has what is
+/// no rule.
 Status check_config(const Config& config);
+/// What no sandbox reaches beyond, whatever its own rules; nothing when the configuration sets no bound.
+[[nodiscard]] std::optional<NetworkOptions> ceiling_of(const Config& config);
 
 }  // namespace drupe::api

@@ -75,6 +75,7 @@ constexpr std::array kKnown{
     Known{"preview_domain", text<&Config::preview_domain>},
     Known{"default_rootfs", text<&Config::default_rootfs>},
     Known{"egress.open_ranges", texts<&Config::open_ranges>},
+    Known{"egress.ceiling", texts<&Config::ceiling>},
     Known{"limits.disk_mib", number<&Config::most_disk_mib, 1024, 1048576>},
     Known{"limits.requests", number<&Config::max_requests, 4, 4096>},
     Known{"limits.retention_seconds", number<&Config::retention_seconds, 0, 86400>},

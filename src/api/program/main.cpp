@@ -127,6 +127,7 @@ Result<int> serve(const Config& config) {
   DRUPE_ASSIGN(const UniqueFd lock, hold_home(opened.directory.get()));
   EngineOptions engine_options;
   engine_options.home = opened.home;
+  engine_options.network_ceiling = ceiling_of(config);
   engine_options.on_note = [](std::string_view note) { log(LogLevel::kInfo, note); };
   Engines engines(std::move(engine_options));
   Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, engines);

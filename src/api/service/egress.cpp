@@ -31,7 +31,7 @@ Result<NetworkOptions> network_for(const std::optional<std::vector<std::string>>
   options.mode = NetworkMode::kOpen;
   if (!egress) return options;
   if (egress->size() > kMostRules)
-    return fail(ErrorCode::kLimit, "egress has more than " + std::to_string(kMostRules) + " rules");
+    return fail(ErrorCode::kInvalidArgument, "egress has more than " + std::to_string(kMostRules) + " rules");
   DRUPE_ASSIGN(const auto closed, net::ClosedRanges::create(net::HostFacts{}, open_ranges));
   for (const std::string& text : *egress) {
     auto rule = net::parse_rule(text);

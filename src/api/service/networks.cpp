@@ -112,7 +112,8 @@ Status Networks::remove(const std::string& owner, const std::string& id_or_name)
   DRUPE_ASSIGN(const auto engine, engines_.lease());
   if (auto removed = engine->remove_private_network(row.id, /*force=*/false); !removed) {
     if (removed.error().code == ErrorCode::kInvalidState)
-      return fail(ErrorCode::kInvalidState, "network \"" + row.name + "\" has members; detach them before deleting it");
+      return fail(ErrorCode::kInvalidState,
+                  "network \"" + row.name + "\" has members; detach them before deleting it");
     if (removed.error().code != ErrorCode::kNotFound) return removed;
   }
   return store_.drop_network(row.id);

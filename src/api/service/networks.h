@@ -24,8 +24,8 @@ struct NetworkView {
   std::vector<NetworkMember> members;
 };
 
-/// Callable from any thread; operations block. What is not the caller's is kNotFound. A network that the engine does
-/// not have is one that a killed process was making: it is made when somebody joins it.
+/// Callable from any thread; operations block. What is not the caller's is kNotFound. A network that the
+/// engine does not have is one that a killed process was making: it is made when somebody joins it.
 class Networks {
  public:
   Networks(Store& store, Engines& engines, Sandboxes& sandboxes)
@@ -54,9 +54,11 @@ class Networks {
   Sandboxes& sandboxes_;
 };
 
-/// Makes the machine of `sandbox` a member under its own name, whether it runs or not, and the engine's network when that is missing.
+/// Makes the machine of `sandbox` a member under its own name, whether it runs or not, and the engine's
+/// network when that is missing.
 Status join_network(Engine& engine, const NetworkRow& network, const SandboxRow& sandbox);
-/// The machine of `sandbox` is a member of some of its owner's networks under no name, as a fork's child is: gives it its own.
+/// The machine of `sandbox` is a member of some of its owner's networks under no name, as a fork's child is:
+/// gives it its own.
 Status name_in_networks(Engine& engine, Store& store, const SandboxRow& sandbox);
 
 }  // namespace drupe::api
