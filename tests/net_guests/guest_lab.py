@@ -23,6 +23,7 @@ from test_host_ca import environment  # noqa: E402
 from test_registries import apt_reaches_its_mirror  # noqa: E402
 
 GATEWAY, GATEWAY6 = "198.19.254.1", "fd64:7275:7065::1"
+MTU = 65520  # of the guest's link
 
 
 def _missing():

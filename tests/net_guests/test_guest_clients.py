@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from conftest import IMAGE, eventually
-from guest_lab import GATEWAY, GATEWAY6, guest, internet, lab_drupe, open_guest, tool_guest, tools  # noqa: F401, I001
+from guest_lab import GATEWAY, GATEWAY6, MTU, guest, internet, lab_drupe, open_guest, tool_guest, tools  # noqa: F401, I001
 import net_lab
 import net_servers
 
@@ -52,8 +52,8 @@ def test_dig_of_a_refused_name(tool_guest, internet):
 def test_ping_of_the_gateway_and_mtu(tool_guest, internet):
     for gateway in (GATEWAY, *([GATEWAY6] if internet.lab.ipv6 else [])):
         assert "3 received" in tool_guest.exec("ping", "-c", "3", "-i", "0.2", "-W", "20", gateway).text
-    assert "1 received" in tool_guest.exec("ping", "-c", "1", "-W", "20", "-M", "do", "-s", "1472", GATEWAY).text
-    assert b"too long" in tool_guest.exec("ping", "-c", "1", "-M", "do", "-s", "1473", GATEWAY, code=1).err.lower()
+    assert "1 received" in tool_guest.exec("ping", "-c", "1", "-W", "20", "-M", "do", "-s", str(MTU - 28), GATEWAY).text
+    assert b"too long" in tool_guest.exec("ping", "-c", "1", "-M", "do", "-s", str(MTU - 27), GATEWAY, code=1).err.lower()
 
 
 def s_client(box, address, *words):
@@ -210,9 +210,10 @@ def test_three_hundred_half_open_connections_are_freed(guest, internet):
 def test_datagrams_of_a_full_frame(open_guest):
     code = ("import errno, socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(60)\ns.connect((sys.argv[1], 7777))\n"
             "s.setsockopt(0, 10, 2)\n"  # IP_MTU_DISCOVER, IP_PMTUDISC_DO
-            "for n in (1, 1472):\n  s.send(b'd' * n); print(len(s.recv(4000)))\n"
-            "try: s.send(b'd' * 1473)\nexcept OSError as e: print(errno.errorcode[e.errno])")
-    assert python(open_guest, code, net_lab.SERVERS[0]).text.split() == ["1", "1472", "EMSGSIZE"]
+            "most = int(sys.argv[2])\n"
+            "for n in (1, 1472, 1473, most):\n  s.send(b'd' * n); print(len(s.recv(65536)))\n"
+            "try: s.send(b'd' * (most + 1))\nexcept OSError as e: print(errno.errorcode[e.errno])")
+    assert python(open_guest, code, net_lab.SERVERS[0], str(MTU - 28)).text.split() == ["1", "1472", "1473", str(MTU - 28), "EMSGSIZE"]
 
 
 def test_ipv6(guest, open_guest, internet):
