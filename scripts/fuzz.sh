@@ -15,7 +15,7 @@ esac
 [ "$total" != 0 ] || export DRUPE_SANITIZE_LEVEL=1
 
 scripts/sanitized.sh
-all=$(ninja -C build/sanitize -t targets all | sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | sort -u)
+all=$(ninja -C build/sanitize -t targets all | sed -n 's/^\([a-z0-9_]*_fuzz\): phony$/\1/p' | grep -v '^cmake_' | sort -u)
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets <<< "$all"
 if [ -z "${targets[*]}" ]; then

@@ -65,7 +65,7 @@ Status EngineImpl::tell_networks(const std::string& id) {
 Status EngineImpl::tell_untold(PrivateNetwork& network, const std::string& last) {
   failpoint("engine.network.written");
   // Others first: whoever joins is known when it is told, and whoever leaves is refused already.
-  std::ranges::stable_partition(network.untold, [&](const std::string& id) { return id != last; });
+  if (std::erase(network.untold, last) != 0) network.untold.push_back(last);
   Status all;
   std::vector<std::string> left;
   for (const std::string& id : network.untold) {

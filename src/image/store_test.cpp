@@ -169,18 +169,6 @@ TEST_F(StoreTest, DamagedRecordsAreSaid) {
   EXPECT_TRUE(store_->remove("x"));
 }
 
-TEST_F(StoreTest, LookingUpIsFast) {
-  ASSERT_TRUE(import("x", {"x"}));
-  auto best = std::chrono::nanoseconds::max();
-  for (int i = 0; i < 50; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    ASSERT_TRUE((*ImageStore::open(path_ + "/images"))->find("x"));
-    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
-  }
-  EXPECT_LT(best, std::chrono::milliseconds(1));
-  RecordProperty("microseconds", static_cast<int>(best.count() / 1000));
-}
-
 TEST_F(StoreTest, RecordsRoundTrip) {
   Image image;
   image.id = std::string(64, 'a');
