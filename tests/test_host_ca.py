@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from conftest import IMAGE, Drupe, box_maker
-from test_network import BINARY, Names, own_address
+from conftest import BINARY, IMAGE, Drupe, box_maker
+from small_servers import Names, own_address
 
 pytestmark = pytest.mark.skipif(not BINARY.parent.joinpath("drupe-net").exists(), reason="build/bin/drupe-net is not built")
 

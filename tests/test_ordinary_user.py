@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import BINARY, IMAGE, ROOT, remember_home
-from test_network import Web, own_address
+from small_servers import Web, own_address
 
 USER = "drupe-test-user"
 

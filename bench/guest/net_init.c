@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -17,22 +15,11 @@
 #include <net/if.h>
 #include <net/route.h>
 
+#include "first_process.h"
 #include "net_commands.h"
 
 // Of qemu's user network.
 static const char kGuest[] = "10.0.2.15", kMask[] = "255.255.255.0", kHost[] = "10.0.2.2";
-
-static void load_modules(void) {
-  FILE* order = fopen("/mods/order", "re");
-  char name[64];
-  while (order && fscanf(order, "%63s", name) == 1) {
-    char path[96];
-    snprintf(path, sizeof path, "/mods/%s.ko", name);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) syscall(SYS_finit_module, fd, "", 0);
-    close(fd);
-  }
-}
 
 static struct sockaddr inet(const char* text) {
   struct sockaddr_in in = {.sin_family = AF_INET};
@@ -64,9 +51,7 @@ static int set_up(void) {
 }
 
 int main(void) {
-  mount("proc", "/proc", "proc", 0, "");
-  mount("sys", "/sys", "sysfs", 0, "");
-  mount("dev", "/dev", "devtmpfs", 0, "");
+  mount_and_load();
   const int console = open("/dev/ttyS0", O_RDWR | O_NOCTTY);
   if (console < 0) return 1;
   struct termios raw;
@@ -75,7 +60,6 @@ int main(void) {
   tcsetattr(console, TCSANOW, &raw);
   dup2(console, STDIN_FILENO);
   dup2(console, STDOUT_FILENO);
-  load_modules();
   printf("ready %d\n", set_up());
   fflush(stdout);
   char command[32];

@@ -6,24 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "first_process.h"
 
 enum { kBlock = 65536 };
 static char block[kBlock];
-
-static void load_modules(void) {
-  FILE* order = fopen("/mods/order", "re");
-  char name[64];
-  while (order && fscanf(order, "%63s", name) == 1) {
-    char path[96];
-    snprintf(path, sizeof path, "/mods/%s.ko", name);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) syscall(SYS_finit_module, fd, "", 0);
-    close(fd);
-  }
-}
 
 static int find_port(const char* wanted) {
   DIR* ports = opendir("/sys/class/virtio-ports");
@@ -65,10 +53,7 @@ static void copy(int port, size_t bytes, int out) {
 }
 
 int main(void) {
-  mount("proc", "/proc", "proc", 0, "");
-  mount("sys", "/sys", "sysfs", 0, "");
-  mount("dev", "/dev", "devtmpfs", 0, "");
-  load_modules();
+  mount_and_load();
   const int control = open_port("drupe.control");
   const int bulk = open_port("drupe.bulk");
   if (control < 0 || bulk < 0 || write(control, "ready\n", 6) != 6) return 1;

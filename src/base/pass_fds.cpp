@@ -67,4 +67,30 @@ Result<FdMessage> receive_with_fds(int socket, std::size_t limit) {
   return out;
 }
 
+Result<FdRead> read_with_fd(int socket, std::span<char> into) {
+  iovec part{into.data(), into.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  // With its padding there would be room for two; the kernel closes what more there is.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  ssize_t got = 0;
+  do got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  if (got < 0) return fail_sys("Receiving a message failed", errno);
+  FdRead out;
+  out.bytes = static_cast<std::size_t>(got);
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len >= CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    out.fd = UniqueFd(fd);
+  }
+  out.whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  return out;
+}
+
 }  // namespace drupe

@@ -26,4 +26,15 @@ struct FdMessage {
 /// is kIntegrity.
 Result<FdMessage> receive_with_fds(int socket, std::size_t limit);
 
+/// What one read of a local socket gave.
+struct FdRead {
+  std::size_t bytes = 0;  ///< 0: the other side has closed.
+  UniqueFd fd;            ///< May be invalid.
+  bool whole =
+      false;  ///< False: there were more bytes in the message, or more descriptors, and they are gone.
+};
+/// Reads into `into` with at most one descriptor, without waiting. The error's sys_errno is EAGAIN when
+/// nothing is there.
+Result<FdRead> read_with_fd(int socket, std::span<char> into);
+
 }  // namespace drupe

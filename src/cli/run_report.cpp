@@ -10,7 +10,7 @@ void output(JsonWriter& json, std::string_view name, std::string_view bytes) {
   if (is_utf8(bytes)) {
     json.field(name, bytes);
   } else {
-    json.key(name).null().field(std::string(name) + "_base64", std::string_view(base64(bytes)));
+    json.key(name).raw("null").field(std::string(name) + "_base64", std::string_view(base64(bytes)));
   }
 }
 

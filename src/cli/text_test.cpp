@@ -20,7 +20,7 @@ TEST(Json, CommasQuotesAndBytes) {
       .end_object()
       .field("on", true)
       .field("pi", 3.14159);
-  json.key("none").null().end_object();
+  json.key("none").raw("null").end_object();
   EXPECT_EQ(
       json.str(),
       R"({"a":1,"b":"x\"\\\u000a","bad":"\\xff","list":["one","two"],"inner":{},"on":true,"pi":3.142,"none":null})");

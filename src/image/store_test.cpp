@@ -1,6 +1,5 @@
 #include "image/store.h"
 
-#include <chrono>
 #include <thread>
 
 #include <fcntl.h>

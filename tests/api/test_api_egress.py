@@ -2,67 +2,15 @@
 
 import os
 import secrets
-import socket
-import socketserver
-import threading
 
 import pytest
 
 from druped import SHAPE, Druped, linked_home
+from small_servers import Names, Web, own_address
 
 CONNECT = ("import socket,sys\ntry:\n  s=socket.create_connection((sys.argv[1],int(sys.argv[2])),15)\n"
            "  s.sendall(b'GET / HTTP/1.0\\r\\nHost: '+sys.argv[1].encode()+b'\\r\\n\\r\\n')\n  d=s.recv(100)\n"
            "  print('reached' if d else 'refused')\nexcept OSError as e:\n  print('refused')")
-
-
-def own_address():
-    """An address of this machine that is not loopback; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return probe.getsockname()[0]
-        except OSError:
-            pytest.skip("this machine has no network at all")
-
-
-class Web(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            if self.request.recv(4096):
-                self.request.sendall(b"HTTP/1.0 200 OK\r\n\r\nhello")
-
-    def __init__(self, address):
-        super().__init__((address, 0), self.Handler)
-        self.port = self.server_address[1]
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-class Names(threading.Thread):
-    """A resolver that knows *.drupe.test: every name there has the given address."""
-
-    def __init__(self, address):
-        super().__init__(daemon=True)
-        self.answer = socket.inet_aton(address)
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.start()
-
-    def run(self):
-        while True:
-            try:
-                query, peer = self.socket.recvfrom(4096)
-            except OSError:
-                return
-            end = query.index(b"\0", 12) + 5
-            known = b"\x05drupe\x04test\0" in query[12:end] and query[end - 4:end - 2] == b"\0\x01"
-            flags = b"\x81\x80" if b"\x05drupe\x04test\0" in query[12:end] else b"\x81\x83"
-            head = query[:2] + flags + b"\0\x01" + (b"\0\x01" if known else b"\0\0") + b"\0\0\0\0"
-            record = b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04" + self.answer if known else b""
-            self.socket.sendto(head + query[12:end] + record, peer)
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,14 @@
 // wherever they stand.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/json_writer.h"
 
 namespace drupe::api {
 
@@ -22,47 +22,10 @@ std::size_t append_json_text(std::string& out, std::string_view text,
 /// over, and those only when they can begin one.
 [[nodiscard]] std::size_t whole_characters(std::string_view text);
 
-/// Values come in order; nesting is the caller's. There is no null: what is absent is left out.
-class JsonWriter {
+/// There is no null: what is absent is left out.
+class JsonWriter : public drupe::JsonWriter {
  public:
-  JsonWriter& begin_object() { return open('{'); }
-  JsonWriter& end_object() { return close('}'); }
-  JsonWriter& begin_array() { return open('['); }
-  JsonWriter& end_array() { return close(']'); }
-  JsonWriter& key(std::string_view name);
-  JsonWriter& text(std::string_view value);
-  /// Milliseconds and the like: three decimals.
-  JsonWriter& real(double value);
-  /// Finished JSON.
-  JsonWriter& raw(std::string_view json);
-
-  JsonWriter& field(std::string_view name, std::string_view value) { return key(name).text(value); }
-  JsonWriter& field(std::string_view name, const std::string& value) { return key(name).text(value); }
-  JsonWriter& field(std::string_view name, const char* value) { return key(name).text(value); }
-  JsonWriter& field(std::string_view name, bool value) { return key(name).raw(value ? "true" : "false"); }
-  JsonWriter& field(std::string_view name, double value) { return key(name).real(value); }
-  template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  JsonWriter& field(std::string_view name, T value) {
-    return key(name).raw(std::to_string(value));
-  }
-  JsonWriter& field(std::string_view name, const std::vector<std::string>& values);
-  template <class T>
-  JsonWriter& field(std::string_view name, const std::optional<T>& value) {
-    return value ? field(name, *value) : *this;
-  }
-
-  [[nodiscard]] const std::string& str() const { return out_; }
-  [[nodiscard]] std::string take() { return std::move(out_); }
-
- private:
-  JsonWriter& open(char bracket);
-  JsonWriter& close(char bracket);
-  void separate();
-
-  std::string out_;
-  bool first_ = true;  ///< Of the innermost object or array.
-  bool after_key_ = false;
+  JsonWriter();
 };
 
 /// ["a", "b"] and {"a": "b"}.

@@ -16,20 +16,6 @@ std::vector<std::string> aliases_of(const SandboxRow& sandbox, const NetworkRow&
   return {sandbox.name, sandbox.name + "." + network.name};
 }
 
-/// Of a machine that is no operation's at this moment.
-State state_of(SandboxState state) {
-  switch (state) {
-    case SandboxState::kRunning:
-      return State::kRunning;
-    case SandboxState::kPaused:
-      return State::kPaused;
-    case SandboxState::kCreated:
-    case SandboxState::kExited:
-      break;
-  }
-  return State::kError;
-}
-
 }  // namespace
 
 Status join_network(Engine& engine, const NetworkRow& network, const SandboxRow& sandbox) {
@@ -61,9 +47,13 @@ Result<NetworkRow> Networks::own_row(const std::string& owner, const std::string
   return not_found();
 }
 
-Result<std::vector<NetworkView>> Networks::look(std::vector<NetworkRow> rows) {
+Result<std::vector<NetworkInfo>> Networks::engine_networks() {
   DRUPE_ASSIGN(const auto engine, engines_.lease());
-  DRUPE_ASSIGN(const auto networks, engine->private_networks());
+  return engine->private_networks();
+}
+
+Result<std::vector<NetworkView>> Networks::look(std::vector<NetworkRow> rows) {
+  DRUPE_ASSIGN(const auto networks, engine_networks());
   std::vector<NetworkView> views;
   for (NetworkRow& row : rows) {
     NetworkView& view = views.emplace_back();
@@ -71,10 +61,12 @@ Result<std::vector<NetworkView>> Networks::look(std::vector<NetworkRow> rows) {
     const auto found = std::ranges::find(networks, view.row.id, &NetworkInfo::name);
     if (found == networks.end()) continue;
     for (const NetworkInfo::Member& member : found->members) {
-      // One that was joined by other means is no sandbox of the API.
-      DRUPE_ASSIGN(const auto sandbox, store_.find_sandbox(member.name));
-      if (!sandbox || sandbox->owner != view.row.owner) continue;
-      view.members.push_back({sandbox->id, sandbox->name, state_of(member.state), member.address});
+      // In the engine a sandbox is named by its id here. One that was joined by other means is none of the
+      // API's.
+      const auto sandbox = sandboxes_.find(view.row.owner, member.name);
+      if (!sandbox && sandbox.error().code == ErrorCode::kNotFound) continue;
+      if (!sandbox) return std::unexpected(sandbox.error());
+      view.members.push_back({sandbox->row.id, sandbox->row.name, sandbox->state, member.address});
     }
   }
   return views;

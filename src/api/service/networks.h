@@ -47,6 +47,7 @@ class Networks {
   Result<NetworkRow> own_row(const std::string& owner, const std::string& id_or_name);
 
  private:
+  Result<std::vector<NetworkInfo>> engine_networks();
   Result<std::vector<NetworkView>> look(std::vector<NetworkRow> rows);
 
   Store& store_;

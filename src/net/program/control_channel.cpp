@@ -2,12 +2,12 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/pass_fds.h"
 #include "protocol/net_control.h"
 
 namespace drupe::net {
@@ -49,30 +49,17 @@ void ControlChannel::on_socket(std::uint32_t events) {
 
 void ControlChannel::read() {
   std::array<char, kReadSize> buffer;
-  iovec part{buffer.data(), buffer.size()};
   // Reading stops behind bytes that bring descriptors, and a record brings one.
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  // With its padding there would be room for two.
-  message.msg_controllen = CMSG_LEN(sizeof(int));
-  const ssize_t count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (count < 0) {
-    if (errno == EAGAIN || errno == EINTR) return;
-    return close(fail_sys("Reading the control socket failed", errno));
+  auto got = read_with_fd(socket_.get(), buffer);
+  if (!got) {
+    if (got.error().sys_errno == EAGAIN) return;
+    return close(std::unexpected(std::move(got).error()));
   }
-  if (count == 0) return close({});
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    descriptors_.emplace_back(fd);
-  }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || descriptors_.size() > kMaxDescriptors)
+  if (got->bytes == 0) return close({});
+  if (got->fd.valid()) descriptors_.push_back(std::move(got->fd));
+  if (!got->whole || descriptors_.size() > kMaxDescriptors)
     return close(fail(ErrorCode::kIntegrity, "A control record brings too many descriptors"));
-  in_.append(buffer.data(), static_cast<std::size_t>(count));
+  in_.append(buffer.data(), got->bytes);
   if (!take_records()) close(fail(ErrorCode::kIntegrity, "A control record has an impossible length"));
   if (!closed_) watch_again();
 }

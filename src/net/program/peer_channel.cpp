@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -80,34 +79,15 @@ void PeerChannel::drain() {
 bool PeerChannel::read_one() {
   if (closed_) return false;
   buffer_.resize(kMaxPeerMessage);
-  iovec part{buffer_.data(), buffer_.size()};
-  // Room for one descriptor: the kernel closes what more there is.
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  // With its padding there would be room for two.
-  message.msg_controllen = CMSG_LEN(sizeof(int));
-  const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0) {
-    if (errno == EINTR) return true;
-    if (errno != EAGAIN) close();
+  auto got = read_with_fd(socket_.get(), buffer_);
+  if (!got) {
+    if (got.error().sys_errno != EAGAIN) close();
     return false;
   }
-  UniqueFd passed;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len >= CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    passed = UniqueFd(fd);
-  }
   const auto alive = alive_;
-  const bool whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
   // Its own copy: reading goes on from within when a flow's end is looked into.
-  const std::string bytes(buffer_.data(), static_cast<std::size_t>(got));
-  const bool good = got > 0 && whole && on_packet_(as_bytes(bytes), std::move(passed));
+  const std::string bytes(buffer_.data(), got->bytes);
+  const bool good = got->bytes > 0 && got->whole && on_packet_(as_bytes(bytes), std::move(got->fd));
   if (!*alive) return false;
   if (!good) close();
   return good;

@@ -33,6 +33,7 @@ ConnectVerdict unreachable() {
 
 Peers::~Peers() {
   if (listener_.valid()) parts_.loop.unwatch(listener_.get());
+  parts_.loop.cancel(accept_timer_);
   for (const auto& [number, flow] : flows_) parts_.loop.cancel(flow.timer);
 }
 
@@ -131,8 +132,11 @@ void Peers::on_listener() {
     if (!socket.valid()) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         (void)parts_.loop.modify(listener_.get(), 0);
-        parts_.loop.after(kAcceptAgain,
-                          [this, fd = listener_.get()] { (void)parts_.loop.modify(fd, EPOLLIN); });
+        parts_.loop.cancel(accept_timer_);
+        accept_timer_ = parts_.loop.after(kAcceptAgain, [this] {
+          accept_timer_ = 0;
+          (void)parts_.loop.modify(listener_.get(), EPOLLIN);
+        });
       }
       return;
     }

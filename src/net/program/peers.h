@@ -140,6 +140,7 @@ class Peers {
   Parts parts_;
   Driver* driver_ = nullptr;
   UniqueFd listener_;
+  EventLoop::TimerId accept_timer_ = 0;
   std::unordered_map<IpAddress, std::unique_ptr<Member>, IpAddressHash> members_;
   std::map<Channel*, std::unique_ptr<Channel>> channels_;
   std::unordered_map<std::uint64_t, Flow> flows_;  // by flow
