@@ -13,11 +13,12 @@ OWN_ADDRESS, PEER_ADDRESS = "198.18.0.2", "198.18.0.3"
 
 
 def networks(*wanted):
-    """Of (id, name, [(sandbox, name, address), ...])."""
+    """Of (id, name, [(sandbox, name, address, *aliases), ...])."""
     raw = struct.pack("<I", len(wanted))
     for ident, name, members in wanted:
         raw += text(ident) + text(name) + struct.pack("<I", len(members))
-        raw += b"".join(text(part) for member in members for part in member)
+        for sandbox, called, address, *aliases in members:
+            raw += text(sandbox) + text(called) + text(address) + struct.pack("<I", len(aliases)) + b"".join(map(text, aliases))
     return raw
 
 

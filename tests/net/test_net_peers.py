@@ -287,9 +287,11 @@ def test_names(member):
     assert m.net.ask("peer.drupe.internal", net_servers.AAAA) == (0, [])
     assert m.net.ask("stranger.drupe.internal")[0] == 3
     m.set_networks(peers.networks((peers.NETWORK, "blue", [(peers.OWN, "own", OWN_ADDRESS),
-                                                           (peers.PEER, "new", PEER_ADDRESS)])))
+                                                           (peers.PEER, "new", PEER_ADDRESS, "alias", "other.blue")])))
     assert m.net.ask("peer.drupe.internal")[0] == 3
-    assert m.net.ask("new.drupe.internal") == (0, [PEER_ADDRESS])
+    for name in ("new.drupe.internal", "alias.drupe.internal", "other.blue.fc.local"):
+        assert m.net.ask(name) == (0, [PEER_ADDRESS]), name
+    assert m.net.ask("alias.blue.drupe.internal")[0] == 3
 
 
 def test_nobody_else_is_reached(member):
