@@ -83,7 +83,11 @@ class Net:
         self.link = link
         self.bridge = net_lab.Bridge(self.lab.tap, link)
         if configure:
-            self.ready = self.configure(spec, **options)
+            try:
+                self.ready = self.configure(spec, **options)
+            except BaseException:
+                self.close()  # nobody else has it yet
+                raise
 
     def configure(self, spec, **options):
         options.setdefault("resolvers", [net_lab.RESOLVER])
