@@ -88,7 +88,7 @@ gtests() {  # BUILD_DIR PREFIX [CTEST_FILTER...]: every program that ctest knows
 pytests() {  # NAME PATH...
   local name=$1
   shift
-  run "$python" -m pytest -q --tb=short -p no:cacheprovider --junitxml="$results/$name.xml" "$@"
+  run "$python" -m pytest -q --tb=short --durations=12 -p no:cacheprovider --junitxml="$results/$name.xml" "$@"
 }
 
 stage_lint() {

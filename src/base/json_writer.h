@@ -1,4 +1,5 @@
-// Writes JSON text. Values come in order; nesting is the caller's. How text looks inside a string is the writer's own.
+// Writes JSON text. Values come in order; nesting is the caller's. How text looks inside a string is the
+// writer's own.
 #pragma once
 
 #include <concepts>
