@@ -44,6 +44,9 @@ struct TcpLimits {
   std::chrono::milliseconds max_rto{30'000};
   std::chrono::milliseconds syn_rto{500};  ///< First retransmission of a SYN of ours, or of its answer.
   std::uint32_t syn_retries = 5;
+  /// Shortest silence after which a guest's SYN without a decision counts as given up. A process that is gone
+  /// sends nothing; one that waits repeats its SYN after about twice the time that has passed (RFC 6298 5.5).
+  std::chrono::seconds syn_patience{5};
   std::uint32_t retries = 10;                            ///< Then the guest's end is taken for dead.
   std::chrono::seconds keepalive_idle{300};              ///< Silence before the guest is probed.
   std::chrono::seconds half_closed_idle{60};             ///< The same once one direction has ended.

@@ -31,7 +31,8 @@ TcpConnection::TcpConnection(TcpShared& shared, const FlowKey& key, FlowId id, s
       received_(buffer),
       rcv_scale_(scale_for(buffer)),
       rto_(shared.config.tcp.syn_rto),
-      last_heard_(shared.time.now()) {
+      begun_(shared.time.now()),
+      last_heard_(begun_) {
   ++shared_.half_open;
 }
 
@@ -155,13 +156,23 @@ TimePoint TcpConnection::trim_at() const {
   return last_heard_ + kTrimAfter;
 }
 
+TimePoint TcpConnection::syn_given_up_at() const {
+  if (state_ != State::kConnecting) return TimePoint::max();
+  return last_heard_ +
+         std::max<std::chrono::nanoseconds>(shared_.config.tcp.syn_patience, (last_heard_ - begun_) * 5 / 2);
+}
+
 TimePoint TcpConnection::deadline() const {
-  return std::min({retransmit_at_, keepalive_at(), trim_at(), time_wait_end_});
+  return std::min({retransmit_at_, keepalive_at(), trim_at(), syn_given_up_at(), time_wait_end_});
 }
 
 void TcpConnection::on_timer(TimePoint now) {
   if (now >= time_wait_end_) {
     die();
+    return;
+  }
+  if (now >= syn_given_up_at()) {  // in silence: one that comes after all is a new connection
+    close(CloseReason::kTimedOut);
     return;
   }
   if (now >= trim_at()) {

@@ -132,6 +132,7 @@ class TcpConnection : public Timed {
   [[nodiscard]] TimePoint deadline() const;
   [[nodiscard]] TimePoint keepalive_at() const;
   [[nodiscard]] TimePoint trim_at() const;
+  [[nodiscard]] TimePoint syn_given_up_at() const;
   void on_retransmit_timer(TimePoint now);
   void on_keepalive_timer(TimePoint now);
   [[nodiscard]] std::uint32_t data_next() const {
@@ -170,7 +171,8 @@ class TcpConnection : public Timed {
   std::uint32_t rtt_seq_ = 0;
   bool timing_ = false;
   std::uint8_t retries_ = 0, probes_ = 0;
-  TimePoint rtt_start_{}, retransmit_at_ = TimePoint::max(), last_heard_{}, last_probe_{}, last_challenge_{};
+  TimePoint begun_, rtt_start_{}, retransmit_at_ = TimePoint::max(), last_heard_{}, last_probe_{},
+                                  last_challenge_{};
   TimePoint time_wait_end_ = TimePoint::max();
 };
 

@@ -53,6 +53,7 @@ void TcpConnection::take_options(const TcpSegment& segment) {
 
 void TcpConnection::listen_syn(const TcpSegment& segment) {
   take_options(segment);
+  schedule();
 }
 
 void TcpConnection::input_connecting(const TcpSegment& segment) {

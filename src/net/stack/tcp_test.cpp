@@ -86,12 +86,32 @@ TEST_F(Tcp, AnswersASynOnlyWhenTheUserHasDecided) {
   EXPECT_THAT(flush(), IsEmpty());
   syn();  // retransmitted
   EXPECT_THAT(events.take_events(), ElementsAre("connect"));
-  EXPECT_THAT(after(10s), IsEmpty());
+  EXPECT_THAT(after(4s), IsEmpty());
   stack->tcp().accept(events.last);
   const auto answer = flush();
   ASSERT_EQ(answer.size(), 1U);
   EXPECT_EQ(answer[0].segment.mss, 1460);
   EXPECT_FALSE(answer[0].segment.window_scale.has_value());  // the guest offered none
+}
+
+TEST_F(Tcp, ASynThatIsNotRepeatedIsGivenUp) {
+  syn();
+  EXPECT_THAT(after(4s), IsEmpty());
+  EXPECT_EQ(stack->tcp().size(), 1U);
+  EXPECT_THAT(after(2s), IsEmpty());
+  EXPECT_THAT(events.take_events(), ElementsAre("connect", "closed 2"));
+  EXPECT_EQ(stack->tcp().size(), 0U);
+}
+
+TEST_F(Tcp, ASynThatIsRepeatedWaitsForItsDecision) {
+  syn();
+  for (const auto pause : {1s, 2s, 4s, 8s, 16s, 32s}) {  // Linux's
+    after(pause);
+    syn();
+  }
+  EXPECT_THAT(events.take_events(), ElementsAre("connect"));
+  stack->tcp().accept(events.last);
+  EXPECT_EQ(flush().size(), 1U);
 }
 
 TEST_F(Tcp, RefusalIsAReset) {
