@@ -3,8 +3,8 @@
 # black-box tests over build/bin/drupe, the driver under KVM. Ends with the line "N passed, N failed[, N skipped]"; status 0 when none failed.
 #
 # usage: test.sh [STAGE...]    stages: lint unit agent net blackbox api sanitize fuzz lab (default: all, in this order)
-# What the stages sanitize and fuzz run is compiled at idle priority beside the stages before them, which wait for guests half of
-# their time.
+# Stages wait for guests half of their time. So agent, net, lint and api run beside unit and blackbox, in a home of their own, and
+# what sanitize and fuzz run is compiled at idle priority meanwhile.
 # env:   DRUPE_TEST_HOME  home of the black-box tests; keeps the image devbox:1 between runs (default: build/test-home)
 #        DRUPE_FUZZ_TOTAL seconds for all fuzz targets together (default: 240)
 # Everything temporary lives in one directory that is removed at the end, also after Ctrl-C; sandboxes are removed as well.
@@ -28,6 +28,8 @@ export DRUPE_TEST_HOMES=$work/homes
 echo "$DRUPE_TEST_HOME" > "$DRUPE_TEST_HOMES"
 stage_pid=
 sanitized_pid=
+beside_pid=
+beside_home=
 cleanup() {
   trap - EXIT INT TERM HUP
   if [ -n "$stage_pid" ]; then
@@ -35,12 +37,18 @@ cleanup() {
     wait "$stage_pid" 2>/dev/null
     kill -KILL -- "-$stage_pid" 2>/dev/null
   fi
+  if [ -n "$beside_pid" ]; then  # It ends its own stage.
+    kill -TERM "$beside_pid" 2>/dev/null
+    wait "$beside_pid" 2>/dev/null
+  fi
   if [ -n "$sanitized_pid" ]; then
     kill -TERM -- "-$sanitized_pid" 2>/dev/null
     wait "$sanitized_pid" 2>/dev/null
   fi
-  "$python" tests/leftovers.py clean "$DRUPE_TEST_HOMES"
-  rm -rf "$work"
+  for list in "$work/homes" "$work/homes-beside"; do
+    "$python" tests/leftovers.py clean "$list"
+  done
+  rm -rf "$work" ${beside_home:+"$beside_home"}
 }
 trap 'cleanup; exit 130' INT TERM HUP
 trap cleanup EXIT
@@ -131,28 +139,79 @@ stage_net() {
   pytests net tests/net
   pytests net_guests tests/net_guests
 }
+nothing_left() {  # STAGE
+  run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
+  result "$1 leaves nothing behind" $?
+}
 stage_blackbox() {
   # Not by folder: the files of tests/agent have names of their own kind.
   pytests blackbox tests/test_*.py
-  run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
-  result "nothing is left behind" $?
+  nothing_left blackbox
 }
 # druped over HTTP, and published clients of its API.
 stage_api() {
   pytests api tests/api tests/clients
-  run "$python" tests/leftovers.py check "$DRUPE_TEST_HOMES"
-  result "nothing of druped is left behind" $?
+  nothing_left api
 }
 stage_lab() { pytests lab tests/lab; }
 
+stage() {  # NAME
+  local start=$SECONDS
+  echo "== $1"
+  "stage_$1"
+  echo "== $1: $((SECONDS - start)) s"
+}
+in_list() { case " $2 " in *" $1 "*) ;; *) return 1 ;; esac; }
+beside() {  # STAGE...: one after the other in the background; what they print comes when end_beside is called
+  (
+    end_own_stage() {
+      [ -z "$stage_pid" ] || kill -TERM -- "-$stage_pid" 2>/dev/null
+      wait
+      [ -z "$stage_pid" ] || kill -KILL -- "-$stage_pid" 2>/dev/null
+      exit 130
+    }
+    trap end_own_stage TERM INT HUP
+    trap - EXIT
+    export DRUPE_TEST_HOME=$beside_home/home DRUPE_TEST_HOMES=$work/homes-beside
+    echo "$DRUPE_TEST_HOME" > "$DRUPE_TEST_HOMES"
+    for name in "$@"; do stage "$name"; done
+  ) > "$work/beside.log" 2>&1 < /dev/null &
+  beside_pid=$!
+}
+end_beside() {
+  [ -n "$beside_pid" ] || return
+  wait "$beside_pid"
+  beside_pid=
+  cat "$work/beside.log"
+}
+
 begun=$SECONDS
 step "build" scripts/build.sh --tests || stages=()
-case " ${stages[*]} " in *" sanitize "* | *" fuzz "*) begin_sanitized ;; esac
-for stage in "${stages[@]}"; do
+if in_list sanitize "${stages[*]}" || in_list fuzz "${stages[*]}"; then begin_sanitized; fi
+first=() second=()
+for name in "${stages[@]}"; do
+  case $name in
+    unit | blackbox) first+=("$name") ;;
+    agent | net | lint | api) second+=("$name") ;;
+  esac
+done
+if in_list blackbox "${stages[*]}" && [ ${#second[@]} -gt 0 ]; then
   start=$SECONDS
-  echo "== $stage"
-  "stage_$stage"
-  echo "== $stage: $((SECONDS - start)) s"
+  echo "== image and base snapshot"
+  # On the file system of the other home, whose image it links to.
+  mkdir -p "$(dirname "$DRUPE_TEST_HOME")"
+  beside_home=$(mktemp -d -p "$(dirname "$DRUPE_TEST_HOME")" drupe-beside.XXXXXX)
+  step "image and base snapshot" "$python" tests/homes.py "$DRUPE_TEST_HOME" "$beside_home/home"
+  echo "== image and base snapshot: $((SECONDS - start)) s"
+  echo "== beside: ${second[*]}"
+  beside "${second[@]}"
+  for name in "${first[@]}"; do stage "$name"; done
+  end_beside
+else
+  for name in "${first[@]}" "${second[@]}"; do stage "$name"; done
+fi
+for name in "${stages[@]}"; do
+  case $name in sanitize | fuzz | lab) stage "$name" ;; esac
 done
 echo "== all: $((SECONDS - begun)) s"
 "$python" scripts/collect.py "$results"

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import homes
+
 pytest_plugins = ["druped"]  # its fixtures, for tests/api and tests/clients
 
 ROOT = Path(__file__).resolve().parents[1]
 BINARY = Path(os.environ.get("DRUPE_BINARY") or ROOT / "build" / "bin" / "drupe")
-IMAGE = "devbox:1"
+IMAGE = homes.IMAGE
 EMULATED = 4  # Time limits are for two busy cores without hardware virtualization.
 
 
@@ -92,11 +94,8 @@ def drupe(home):
     """With the image devbox:1 and its base snapshot."""
     if not BINARY.exists():
         pytest.skip("build/bin/drupe is not built; scripts/build.sh makes it")
-    command = Drupe(home)
-    if command("image", "inspect", IMAGE, code=None).code != 0:
-        command("image", "build-debian", IMAGE, timeout=1500)
-    command("warm", IMAGE, timeout=300)
-    return command
+    homes.prepare(home)
+    return Drupe(home)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import homes
 from conftest import remember_home
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,13 +168,8 @@ class Druped:
 
 
 def linked_home(source, target):
-    """A home with the images and base snapshots of another, as hard links, and nothing that lives."""
-    def left_out(directory, names):
-        own = {"api", "sandboxes", "names", "tmp", "promised", "lock", "locks"}
-        return own & set(names) if Path(directory) == Path(source) else set()
-
-    shutil.copytree(source, target, copy_function=os.link, symlinks=True, ignore=left_out)
-    os.chmod(target, 0o700)
+    """See homes.py; leftovers in it are looked for."""
+    homes.linked_home(source, target)
     remember_home(target)
     return target
 

@@ -72,16 +72,8 @@ class Household:
         self.files = self.count_files()
         self.kib = self.disk_kib()
 
-    @staticmethod
-    def count_processes():
-        names = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                try:
-                    names.append(Path(f"/proc/{entry}/comm").read_text().strip())
-                except OSError:
-                    pass
-        return sum(name.startswith(("drupe-shim", "qemu-system")) for name in names)
+    def count_processes(self):
+        return len(leftovers.processes_of([str(self.home)]))
 
     def count_files(self):
         return {name: len(os.listdir(self.home / name)) for name in ("sandboxes", "names", "promised", "tmp", "locks", "bases", "kernels")}
@@ -112,7 +104,7 @@ def test_cycles_leave_nothing(drupe):
         child = drupe("fork", name).text.split()[-1]
         drupe("rm", "-f", name, child)
     deadline = time.monotonic() + 20
-    while Household.count_processes() > before.processes and time.monotonic() < deadline:
+    while before.count_processes() > before.processes and time.monotonic() < deadline:
         time.sleep(0.1)
     drupe("prune", "--older-than", "24h", code=None)
     after = Household(drupe)
