@@ -113,8 +113,7 @@ class Applier {
     if (to >= disk_bytes_) return {};
     size = std::min(size, disk_bytes_ - to);
     if (from > file_bytes_ || size > file_bytes_ - from) return damaged();
-    if (size > left_)
-      return fail(ErrorCode::kLimit, "The disk holds more than an image may have");
+    if (size > left_) return fail(ErrorCode::kLimit, "The disk holds more than an image may have");
     left_ -= size;
     if (pending_ != 0 && from == from_ + pending_ && to == to_ + pending_) {
       pending_ += size;

@@ -82,7 +82,8 @@ std::optional<HeredocStart> heredoc_of(std::string_view word) {
     start.expand = false;
     word = word.substr(1, word.size() - 2);
   }
-  const bool plain = std::ranges::all_of(word, [](char c) { return is_alnum(c) || c == '_' || c == '-' || c == '.'; });
+  const bool plain =
+      std::ranges::all_of(word, [](char c) { return is_alnum(c) || c == '_' || c == '-' || c == '.'; });
   if (word.empty() || !plain) return std::nullopt;
   start.name = std::string(word);
   return start;
@@ -128,9 +129,9 @@ std::string join_continued(Lines& lines, std::string_view line, char escape) {
 }
 
 Status check_supported(const Instruction& instruction) {
-  constexpr std::array kKnown{"FROM",  "RUN",    "ENV",        "ARG",   "WORKDIR",    "USER", "COPY",
-                              "ADD",   "CMD",    "ENTRYPOINT", "LABEL", "EXPOSE",     "SHELL",
-                              "STOPSIGNAL", "MAINTAINER", "HEALTHCHECK", "VOLUME",     "ONBUILD"};
+  constexpr std::array kKnown{"FROM",  "RUN",        "ENV",        "ARG",         "WORKDIR", "USER",
+                              "COPY",  "ADD",        "CMD",        "ENTRYPOINT",  "LABEL",   "EXPOSE",
+                              "SHELL", "STOPSIGNAL", "MAINTAINER", "HEALTHCHECK", "VOLUME",  "ONBUILD"};
   const std::string& keyword = instruction.keyword;
   if (std::ranges::find(kKnown, keyword) == kKnown.end())
     return at_line(instruction.line, shown(keyword) + " is no instruction");
@@ -140,8 +141,9 @@ Status check_supported(const Instruction& instruction) {
   if (instruction.text.empty()) return at_line(instruction.line, keyword + " says nothing");
   if ((keyword == "COPY" || keyword == "ADD") && instruction.heredocs.empty())
     return at_line(instruction.line,
-                   keyword + " is not supported: a build has no context to copy from; fetch with RUN, or write "
-                             "the content into a heredoc");
+                   keyword +
+                       " is not supported: a build has no context to copy from; fetch with RUN, or write "
+                       "the content into a heredoc");
   if (keyword == "RUN" && instruction.text.starts_with("--"))
     return at_line(instruction.line, "options of RUN are not supported");
   return {};
@@ -208,7 +210,8 @@ Result<Dockerfile> parse_dockerfile(std::string_view text) {
       return at_line(instruction.line, "there are more than 500 instructions");
     if (instruction.keyword == "FROM") {
       if (!file.from.empty())
-        return at_line(instruction.line, "there is a second FROM; builds of several stages are not supported");
+        return at_line(instruction.line,
+                       "there is a second FROM; builds of several stages are not supported");
       DRUPE_ASSIGN(file.from, base_of(file, instruction));
     } else if (file.from.empty()) {
       if (instruction.keyword != "ARG")

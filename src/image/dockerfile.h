@@ -30,7 +30,7 @@ struct Instruction {
 };
 
 struct Dockerfile {
-  std::string from;  ///< Name of the base image, variables replaced.
+  std::string from;                        ///< Name of the base image, variables replaced.
   std::vector<Instruction> before, after;  ///< ARGs before FROM; everything after it.
   char escape = '\\';
 };

@@ -20,7 +20,8 @@ std::string joined(const std::string& folder, const std::string& path) {
 
 void set_env(std::vector<std::string>& env, const std::string& name, const std::string& value) {
   const std::string prefix = name + "=";
-  const auto found = std::ranges::find_if(env, [&](const std::string& one) { return one.starts_with(prefix); });
+  const auto found =
+      std::ranges::find_if(env, [&](const std::string& one) { return one.starts_with(prefix); });
   if (found == env.end())
     env.push_back(prefix + value);
   else
@@ -204,7 +205,8 @@ class Planner {
     if (all.front().find('=') == std::string::npos) {
       // "ENV name everything else"
       if (!is_variable_name(all.front())) return bad("there is no name");
-      DRUPE_ASSIGN(std::string value, expand(trim_blanks(std::string_view(one.text).substr(all.front().size()))));
+      DRUPE_ASSIGN(std::string value,
+                   expand(trim_blanks(std::string_view(one.text).substr(all.front().size()))));
       if (all.size() < 2) return bad("there is no value");
       return set_variable(all.front(), std::move(value));
     }
@@ -312,9 +314,9 @@ class Planner {
 
   const Dockerfile& file_;
   BuildPlan plan_;
-  Variables variables_;  ///< What $NAME means now.
-  Variables globals_;    ///< Of ARGs before FROM.
-  Variables arguments_;  ///< Of ARGs; also variables of RUN.
+  Variables variables_;                          ///< What $NAME means now.
+  Variables globals_;                            ///< Of ARGs before FROM.
+  Variables arguments_;                          ///< Of ARGs; also variables of RUN.
   std::set<std::string, std::less<>> declared_;  ///< By ENV, which wins over ARG.
   std::vector<std::string> shell_{"/bin/sh", "-c"};
   bool has_cmd_ = false;

@@ -21,7 +21,8 @@ BuildPlan planned(std::string_view text, const ImageConfig& base = {}) {
 
 TEST(Dockerfile, ReadsCommentsContinuationsAndDirectives) {
   const auto file = parse_dockerfile(
-      "# syntax=docker/dockerfile:1\n# comment\nARG TAG=12\nFROM --platform=linux/amd64 debian:${TAG} AS one\r\n"
+      "# syntax=docker/dockerfile:1\n# comment\nARG TAG=12\nFROM --platform=linux/amd64 debian:${TAG} AS "
+      "one\r\n"
       "run apt-get update && \\\n  # not this\n\n  apt-get install x \\\n\nENV A=1\n");
   ASSERT_TRUE(file) << to_string(file.error());
   EXPECT_EQ(file->from, "debian:12");
@@ -72,8 +73,10 @@ TEST(Dockerfile, PlansWhatIsToDo) {
   base.cmd = {"bash"};
   base.working_dir = "/root";
   const BuildPlan plan = planned(
-      "FROM a\nARG V=1.2\nENV A=x B=\"y $LANG\" PATH=/opt:$PATH\nENV C say ${V} ${NONE:-nothing}\nWORKDIR /srv\n"
-      "WORKDIR sub\nUSER nobody\nRUN echo $A\nRUN [\"/bin/echo\", \"$A\"]\nLABEL a=b \"c d\"='e f'\nEXPOSE 80\n"
+      "FROM a\nARG V=1.2\nENV A=x B=\"y $LANG\" PATH=/opt:$PATH\nENV C say ${V} ${NONE:-nothing}\nWORKDIR "
+      "/srv\n"
+      "WORKDIR sub\nUSER nobody\nRUN echo $A\nRUN [\"/bin/echo\", \"$A\"]\nLABEL a=b \"c d\"='e f'\nEXPOSE "
+      "80\n"
       "ENTRYPOINT [\"/run.sh\"]\nSTOPSIGNAL INT\n",
       base);
   EXPECT_THAT(plan.config.env, ElementsAre("PATH=/opt:/bin", "LANG=C", "A=x", "B=y C", "C=say 1.2 nothing"));
@@ -102,8 +105,10 @@ TEST(Dockerfile, EnvWinsOverArgAndArgsBeforeFromAreTakenByName) {
 
 TEST(Dockerfile, Heredocs) {
   const BuildPlan plan = planned(
-      "FROM a\nENV N=name\nRUN <<EOF\necho one\necho two\nEOF\nRUN cat <<-A >/x && cat <<B\n\tin a\n\tA\nin b\nB\n"
-      "RUN <<X\n#!/usr/bin/python3\nprint(1)\nX\nCOPY --chmod=600 --chown=1:2 <<EOF /etc/f\n$N \"quoted\" \\$N\nEOF\n"
+      "FROM a\nENV N=name\nRUN <<EOF\necho one\necho two\nEOF\nRUN cat <<-A >/x && cat <<B\n\tin a\n\tA\nin "
+      "b\nB\n"
+      "RUN <<X\n#!/usr/bin/python3\nprint(1)\nX\nCOPY --chmod=600 --chown=1:2 <<EOF /etc/f\n$N \"quoted\" "
+      "\\$N\nEOF\n"
       "COPY <<'one' <<two /d/\n$N\none\n$N\ntwo\n");
   ASSERT_EQ(plan.actions.size(), 8U);
   EXPECT_EQ(plan.actions[0].argv.back(), "echo one\necho two\n");
@@ -127,9 +132,9 @@ TEST(Dockerfile, VariablesDoNotGrowWithoutBound) {
   const auto file = parse_dockerfile(text);
   ASSERT_TRUE(file);
   EXPECT_FALSE(plan_build(*file, {}));
-  for (const char* line : {"ENV", "ENV A", "ENV 1=2", "ENV A=\"x", "ENV A=${B:?x}", "ENV A=${", "LABEL x",
-                           "USER a b", "SHELL x", "COPY <<E\nE", "COPY x <<E /y\nE", "COPY --from=a <<E /y\nE",
-                           "RUN []"}) {
+  for (const char* line :
+       {"ENV", "ENV A", "ENV 1=2", "ENV A=\"x", "ENV A=${B:?x}", "ENV A=${", "LABEL x", "USER a b", "SHELL x",
+        "COPY <<E\nE", "COPY x <<E /y\nE", "COPY --from=a <<E /y\nE", "RUN []"}) {
     const auto other = parse_dockerfile("FROM a\n" + std::string(line));
     if (!other) continue;
     const auto plan = plan_build(*other, {});

@@ -37,8 +37,8 @@ class Expander {
         text.remove_prefix(1);
       } else if (c == escape_ && quote != '\'' && text.size() > 1) {
         // Within double quotes, and in a heredoc, only these are escaped.
-        const bool taken = (quotes_ && quote == 0) || text[1] == '$' || text[1] == escape_ ||
-                           (quotes_ && text[1] == '"');
+        const bool taken =
+            (quotes_ && quote == 0) || text[1] == '$' || text[1] == escape_ || (quotes_ && text[1] == '"');
         if (!taken) out += c;
         out += text[1];
         text.remove_prefix(2);

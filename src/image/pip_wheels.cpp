@@ -123,8 +123,7 @@ Result<PipWheels> fetch_wheels(std::string_view lock, const std::string& version
   if (wheels.path().find('\'') != std::string::npos)
     return fail(ErrorCode::kInvalidArgument, "TMPDIR has a quote in its name", "Name another folder in it.");
   DRUPE_TRY(make_dirs(wheels.path()));
-  DRUPE_TRY(
-      replace_file(AT_FDCWD, wheels.path() + "/" + kRequirements, std::string(lock), Sync::kNo, 0644));
+  DRUPE_TRY(replace_file(AT_FDCWD, wheels.path() + "/" + kRequirements, std::string(lock), Sync::kNo, 0644));
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_sys("Making a pipe failed", errno);
   const UniqueFd read_end(ends[0]);

@@ -1,5 +1,6 @@
 #include "api/service/build_log.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fcntl.h>
@@ -23,7 +24,8 @@ std::string path_of(const std::string& folder, std::string_view id) {
 
 Result<BuildLog> BuildLog::create(const std::string& folder, std::string_view id) {
   DRUPE_TRY(make_dirs(folder));
-  DRUPE_ASSIGN(UniqueFd file, open_at(AT_FDCWD, path_of(folder, id), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND));
+  DRUPE_ASSIGN(UniqueFd file,
+               open_at(AT_FDCWD, path_of(folder, id), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND));
   return BuildLog(std::move(file));
 }
 

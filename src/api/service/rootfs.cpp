@@ -84,9 +84,7 @@ void RootfsCatalogue::run(const std::vector<std::string>& names) {
 Status RootfsCatalogue::make(const std::string& name) {
   DRUPE_ASSIGN(const auto engine, engines_.lease());
   DRUPE_ASSIGN(ImageStore* const images, engine->images());
-  const auto show = [&](const Progress& progress) {
-    note(name, RootfsState::kPreparing, progress.what);
-  };
+  const auto show = [&](const Progress& progress) { note(name, RootfsState::kPreparing, progress.what); };
   if (has_recipe(name)) {
     DRUPE_TRY(images->build_debian(name, {show, &stop_}));
     return {};
@@ -132,8 +130,7 @@ Result<Image> RootfsCatalogue::find_image(const std::string& owner, const std::s
   return image;
 }
 
-Result<Image> RootfsCatalogue::resolve(const std::string& owner, const std::string& name,
-                                       Deadline deadline) {
+Result<Image> RootfsCatalogue::resolve(const std::string& owner, const std::string& name, Deadline deadline) {
   DRUPE_ASSIGN(auto own, own_template(owner, name));
   if (own) return *std::move(own);
   {
@@ -156,8 +153,9 @@ Result<Image> RootfsCatalogue::resolve(const std::string& owner, const std::stri
     return fail(ErrorCode::kUnavailable,
                 "rootfs \"" + name + "\" could not be prepared: " + task->second.detail);
   if (has_recipe(name))
-    return fail(ErrorCode::kInvalidArgument,
-                "rootfs \"" + name + "\" has not been prepared here; its operator can do that (images.prepare)");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "rootfs \"" + name + "\" has not been prepared here; its operator can do that (images.prepare)");
   return unknown(name);
 }
 

@@ -109,8 +109,7 @@ class Build {
               action.shown.substr(0, 500));
         if (auto done = act(*client, action); !done) {
           if (cancel_.cancelled()) return left();
-          return std::unexpected(
-              std::move(done).error().in("line " + std::to_string(action.line)));
+          return std::unexpected(std::move(done).error().in("line " + std::to_string(action.line)));
         }
       }
     }
@@ -217,8 +216,9 @@ Result<Image> find_base(RootfsCatalogue& rootfs, const BuildSettings& settings, 
   const auto reference = parse_reference(name);
   if (reference && std::ranges::find(settings.registries, reference->host) != settings.registries.end())
     return fail(ErrorCode::kNotFound, "the base image \"" + from + "\" is not here yet");
-  return fail(ErrorCode::kInvalidArgument,
-              "the base image \"" + from + "\" is not here and may not be fetched; GET /v1/rootfs lists what is");
+  return fail(
+      ErrorCode::kInvalidArgument,
+      "the base image \"" + from + "\" is not here and may not be fetched; GET /v1/rootfs lists what is");
 }
 
 Result<Image> build_template(Engines& engines, RootfsCatalogue& rootfs, const BuildSettings& settings,

@@ -86,8 +86,8 @@ Result<TemplateRow> Templates::create(const std::string& owner, const NewTemplat
   // One that has failed makes room for another try.
   for (const TemplateRow& other : rows)
     if (other.name == request.name) DRUPE_TRY(remove(owner, other.id));
-  const auto there = static_cast<std::size_t>(std::ranges::count_if(
-      rows, [&](const TemplateRow& other) { return other.name != request.name; }));
+  const auto there = static_cast<std::size_t>(
+      std::ranges::count_if(rows, [&](const TemplateRow& other) { return other.name != request.name; }));
   if (settings_.most_of_user != 0 && there >= settings_.most_of_user)
     return fail(ErrorCode::kPermission, "more than " + std::to_string(settings_.most_of_user) +
                                             " templates are not allowed; delete some");
@@ -218,8 +218,8 @@ void Templates::build(Job job) {
     }
     tell(row.id);
     DRUPE_ASSIGN(const Dockerfile file, parse_dockerfile(row.dockerfile));
-    return build_template(engines_, rootfs_, settings_.build, row, file, *log, [this, &row] { tell(row.id); },
-                          *job.cancel);
+    return build_template(
+        engines_, rootfs_, settings_.build, row, file, *log, [this, &row] { tell(row.id); }, *job.cancel);
   }();
   finish(std::move(row), made, log ? &*log : nullptr);
 }

@@ -98,9 +98,10 @@ Status TemplateStore::drop(std::string_view id) {
 
 Result<std::vector<TemplateRow>> TemplateStore::list(std::string_view owner) {
   const std::scoped_lock lock(mutex_);
-  DRUPE_ASSIGN(Statement list,
-               database_->prepare("SELECT " DRUPE_TEMPLATE_COLUMNS
-                                  " FROM templates WHERE ?1 = '' OR owner = ?1 ORDER BY created_ns DESC, id DESC"));
+  DRUPE_ASSIGN(
+      Statement list,
+      database_->prepare("SELECT " DRUPE_TEMPLATE_COLUMNS
+                         " FROM templates WHERE ?1 = '' OR owner = ?1 ORDER BY created_ns DESC, id DESC"));
   list.bind(owner);
   return read_rows(list);
 }

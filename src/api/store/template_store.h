@@ -24,7 +24,7 @@ struct TemplateRow {
   std::string base;  ///< Image that it is built on, as the user wrote it.
   std::string dockerfile;
   TemplateStatus status = TemplateStatus::kPending;
-  std::string image_id;       ///< Once it is ready.
+  std::string image_id;        ///< Once it is ready.
   std::int64_t ext4_size = 0;  ///< Bytes that its disk takes up; 0 before.
   std::int64_t created_ns = 0;
   std::optional<std::int64_t> built_ns;  ///< When it became ready or failed.
