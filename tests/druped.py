@@ -177,13 +177,17 @@ def linked_home(source, target):
 def run_druped(home):
     if not PROGRAM.exists():
         pytest.skip("build/bin/druped is not built; scripts/build.sh makes it")
-    server = Druped(home)
-    try:
-        yield server
-        assert server.stop() == 0
-    finally:
-        if server.process.poll() is None:
-            server.kill()
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        # Templates are built in the machine that the tests have a base snapshot of.
+        config.write("[templates]\nmemory_mib = 256\nvcpu = 1\n")
+        config.flush()
+        server = Druped(home, "--config", config.name)
+        try:
+            yield server
+            assert server.stop() == 0
+        finally:
+            if server.process.poll() is None:
+                server.kill()
 
 
 def destroy_all(api):

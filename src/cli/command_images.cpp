@@ -77,12 +77,13 @@ std::string label_of(const Image& image) {
 
 int build_debian(Session& session, const Arguments& arguments) {
   FlagSet set("image build-debian NAME",
-              "Builds an image from Debian packages: devbox:1 (the default one, for running code), debian:12 "
-              "or debian:13.");
+              "Builds an image from Debian packages: devbox:1 (the default one, for running code), lfx:1 "
+              "(with Langflow's lfx), debian:12 or debian:13.");
   auto words = session.parse(set, arguments);
   if (!words) return words.error();
   if (words->size() != 1)
-    return session.usage_error(set, "The name of one recipe is needed: devbox:1, debian:12 or debian:13.");
+    return session.usage_error(set,
+                               "The name of one recipe is needed: devbox:1, lfx:1, debian:12 or debian:13.");
   auto store = store_of(session);
   if (!store) return session.fail_with(store.error(), 1);
   const CancelScope scope;

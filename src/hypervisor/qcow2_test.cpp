@@ -1,3 +1,5 @@
+#include "hypervisor/qcow2.h"
+
 #include <cstring>
 
 #include <fcntl.h>
@@ -109,6 +111,81 @@ TEST(Qcow2, SizesThatNoDiskHasAreRefused) {
   const UniqueFd file(::memfd_create("qcow2", MFD_CLOEXEC));
   for (const std::uint64_t size : {0ULL, 1ULL, 513ULL, (16ULL << 40) + 512, ~0ULL})
     EXPECT_EQ(write_empty_qcow2(file.get(), size).error().code, ErrorCode::kInvalidArgument) << size;
+}
+
+/// A node with one L2 table and two data clusters behind what write_empty_qcow2() wrote.
+class BuiltNode {
+ public:
+  explicit BuiltNode(NodeLayout layout) : extended_(layout == NodeLayout::kSubclusters) {
+    EXPECT_TRUE(write_empty_qcow2(file_.get(), kDisk, layout));
+    EXPECT_EQ(::ftruncate(file_.get(), 8 * kCluster), 0);
+    put(3 * kCluster, kTable);
+    EXPECT_TRUE(pwrite_all(file_.get(), std::string(kCluster, 'a'), kData));
+    EXPECT_TRUE(pwrite_all(file_.get(), std::string(kCluster, 'b'), kData + kCluster));
+  }
+  void entry(std::uint64_t index, std::uint64_t value, std::uint64_t bitmap = 0) {
+    put(kTable + index * (extended_ ? 16 : 8), value);
+    if (extended_) put(kTable + index * 16 + 8, bitmap);
+  }
+  void put(std::uint64_t at, std::uint64_t value) {
+    value = __builtin_bswap64(value);
+    EXPECT_TRUE(pwrite_all(file_.get(), std::string(reinterpret_cast<const char*>(&value), 8), at));
+  }
+  /// What a disk full of 'x' is with the node over it; empty after a failure.
+  std::string over(std::uint64_t limit = kDisk) {
+    const UniqueFd raw(::memfd_create("raw", MFD_CLOEXEC));
+    EXPECT_TRUE(pwrite_all(raw.get(), std::string(kDisk, 'x'), 0));
+    const auto applied = apply_qcow2(file_.get(), raw.get(), limit);
+    error_ = applied ? ErrorCode::kHost : applied.error().code;
+    if (!applied) return {};
+    EXPECT_EQ(::lseek(raw.get(), 0, SEEK_SET), 0);
+    return read_all(raw.get(), 2 * kDisk).value_or("");
+  }
+  [[nodiscard]] ErrorCode error() const { return error_; }
+
+  static constexpr std::uint64_t kCluster = 65536, kDisk = 4 * kCluster;
+  static constexpr std::uint64_t kTable = 4 * kCluster, kData = 5 * kCluster;
+
+ private:
+  UniqueFd file_{::memfd_create("qcow2", MFD_CLOEXEC)};
+  bool extended_;
+  ErrorCode error_ = ErrorCode::kHost;
+};
+
+TEST(Qcow2, WhatANodeHoldsCoversWhatLiesBelow) {
+  constexpr std::size_t kSub = 2048;
+  BuiltNode plain(NodeLayout::kClusters);
+  plain.entry(0, BuiltNode::kData);
+  plain.entry(2, 1);
+  plain.entry(3, BuiltNode::kData + BuiltNode::kCluster);
+  EXPECT_EQ(plain.over(), std::string(65536, 'a') + std::string(65536, 'x') + std::string(65536, '\0') +
+                              std::string(65536, 'b'));
+  BuiltNode fine(NodeLayout::kSubclusters);
+  fine.entry(0, BuiltNode::kData, 0b101ULL | 1ULL << 33);
+  EXPECT_EQ(fine.over().substr(0, 4 * kSub), std::string(kSub, 'a') + std::string(kSub, '\0') +
+                                                 std::string(kSub, 'a') + std::string(kSub, 'x'));
+}
+
+TEST(Qcow2, ANodeOfATakenOverHypervisorIsRefused) {
+  for (const std::uint64_t entry : {std::uint64_t{1} << 62 | BuiltNode::kData, BuiltNode::kCluster * 8,
+                                    std::uint64_t{1} << 50, BuiltNode::kCluster * 7 + 512}) {
+    BuiltNode node(NodeLayout::kClusters);
+    node.entry(0, entry);
+    EXPECT_EQ(node.over(), "") << entry;
+    EXPECT_EQ(node.error(), ErrorCode::kIntegrity) << entry;
+  }
+  BuiltNode table(NodeLayout::kClusters);
+  table.put(3 * BuiltNode::kCluster, BuiltNode::kCluster * 8);
+  EXPECT_EQ(table.over(), "");
+  BuiltNode unplaced(NodeLayout::kSubclusters);
+  unplaced.entry(0, 0, 1);
+  EXPECT_EQ(unplaced.over(), "");
+  // The same data twice: what one file of little size can make others write is bounded.
+  BuiltNode twice(NodeLayout::kClusters);
+  twice.entry(0, BuiltNode::kData);
+  twice.entry(1, BuiltNode::kData);
+  EXPECT_EQ(twice.over(BuiltNode::kCluster), "");
+  EXPECT_EQ(twice.error(), ErrorCode::kLimit);
 }
 
 }  // namespace

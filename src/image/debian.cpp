@@ -1,12 +1,14 @@
 #include "image/debian.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/tar_encode.h"
 #include "image/debian_host.h"
 #include "image/mmdebstrap.h"
 #include "image/npm_layer.h"
+#include "image/pip_wheels.h"
 #include "image/recipe.h"
 
 namespace drupe {
@@ -60,6 +62,13 @@ Result<DebianBuild> prepare_debian(std::string_view name, const DebianOptions& o
   request.on_progress = options.on_progress;
   request.cancel = options.cancel;
 
+  std::optional<PipWheels> wheels;  // lives as long as the build
+  if (!recipe.pip_lock.empty()) {
+    if (options.on_progress) options.on_progress({.what = "Fetching Python packages"});
+    DRUPE_ASSIGN(wheels, fetch_wheels(recipe.pip_lock, recipe.pip_python, options.cancel));
+    request.hooks = pip_hooks(*wheels);
+  }
+
   std::string changes;
   for (const std::string& path : recipe.removed) changes += whiteout_of(path);
   if (!recipe.npm_version.empty()) {
@@ -73,8 +82,9 @@ Result<DebianBuild> prepare_debian(std::string_view name, const DebianOptions& o
 
   DebianBuild build;
   build.config = config_of(recipe);
-  build.layers.push_back({.label = "the packages of " + std::string(name),
-                          .open = [request = std::move(request)] { return run_mmdebstrap(request); }});
+  build.layers.push_back(
+      {.label = "the packages of " + std::string(name),
+       .open = [request = std::move(request), wheels] { return run_mmdebstrap(request); }});
   if (changes.empty()) return build;
   changes += tar_end();
   const std::uint64_t size = changes.size();

@@ -29,13 +29,16 @@ using ::testing::HasSubstr;
 
 TEST(Recipe, ReadsEveryKeyword) {
   const auto recipe = parse_recipe(
-      "# comment\n\nsuite bookworm # too\npackages a b\npackages libc++1-19\nnpm 10.9.4 sha512-abc==\n"
+      "# comment\n\nsuite bookworm # too\npackages a b\npackages libc++1-19\nnpm 10.9.4 sha512-abc==\npip "
+      "x.lock 3.11\n"
       "remove etc/x\nenv A=b=c\nworkdir /root\ncmd sh -c  x");
   ASSERT_TRUE(recipe) << to_string(recipe.error());
   EXPECT_EQ(recipe->suite, "bookworm");
   EXPECT_THAT(recipe->packages, ElementsAre("a", "b", "libc++1-19"));
   EXPECT_EQ(recipe->npm_version, "10.9.4");
   EXPECT_EQ(recipe->npm_integrity, "sha512-abc==");
+  EXPECT_EQ(recipe->pip_lock, "x.lock");
+  EXPECT_EQ(recipe->pip_python, "3.11");
   EXPECT_THAT(recipe->removed, ElementsAre("etc/x"));
   EXPECT_THAT(recipe->env, ElementsAre("A=b=c"));
   EXPECT_EQ(recipe->working_dir, "/root");
@@ -43,9 +46,9 @@ TEST(Recipe, ReadsEveryKeyword) {
 }
 
 TEST(Recipe, WhatIsNotUnderstoodIsNamedByItsLine) {
-  for (const char* line :
-       {"packages", "packages --hook=x", "packages a,b", "suite", "suite A", "suite a b", "npm 1",
-        "npm 1 md5-x", "remove /etc", "remove a/../..", "env A", "env =b", "workdir x", "what x"}) {
+  for (const char* line : {"packages", "packages --hook=x", "packages a,b", "suite", "suite A", "suite a b",
+                           "npm 1", "npm 1 md5-x", "pip", "pip x.lock", "pip ../x 3.11", "pip x.lock --pre",
+                           "remove /etc", "remove a/../..", "env A", "env =b", "workdir x", "what x"}) {
     const auto recipe = parse_recipe("suite bookworm\n" + std::string(line) + "\n");
     ASSERT_FALSE(recipe) << line;
     EXPECT_THAT(recipe.error().message, HasSubstr("Line 2"));
@@ -55,7 +58,7 @@ TEST(Recipe, WhatIsNotUnderstoodIsNamedByItsLine) {
 
 TEST(Recipe, TheTreesOwnAreRightAndUnknownNamesListThem) {
   const auto names = debian_recipes();
-  EXPECT_THAT(names, ElementsAre("debian:12", "debian:13", "devbox:1"));
+  EXPECT_THAT(names, ElementsAre("debian:12", "debian:13", "devbox:1", "lfx:1"));
   const auto folder = recipe_folder();
   ASSERT_TRUE(folder) << to_string(folder.error());
   for (const std::string& name : names) EXPECT_TRUE(load_recipe(*folder, name)) << name;

@@ -52,6 +52,7 @@ std::vector<std::string> arguments(const MmdebstrapRequest& request) {
       "--dpkgopt=path-include=/usr/share/doc/*/copyright", "--dpkgopt=path-exclude=/usr/share/man/*",
       "--dpkgopt=path-exclude=/usr/share/info/*", "--dpkgopt=path-exclude=/usr/share/locale/*"};
   if (::access(kKeyring, R_OK) == 0) argv.push_back("--keyring=" + std::string(kKeyring));
+  for (const std::string& hook : request.hooks) argv.push_back("--customize-hook=" + hook);
   // mmdebstrap takes these two over from the host, whose business they are.
   argv.emplace_back(R"(--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname")");
   std::string include;

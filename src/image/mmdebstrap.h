@@ -16,6 +16,7 @@ struct MmdebstrapRequest {
   std::string suite;
   std::vector<std::string> packages;
   std::vector<std::string> sources;  ///< Lines of sources.list.
+  std::vector<std::string> hooks{};  ///< Run when the packages are installed, in this order.
   OnProgress on_progress{};          ///< Told of its steps, until its first bytes come.
   CancelFlag cancel = nullptr;
 };

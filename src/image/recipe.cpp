@@ -15,6 +15,7 @@ namespace drupe {
 namespace {
 
 constexpr std::size_t kMaxRecipe = 64 * 1024;
+constexpr std::size_t kMaxLock = 1024 * 1024;
 constexpr std::string_view kSuffix = ".recipe";
 
 std::vector<std::string> words_of(std::string_view line) {
@@ -56,6 +57,12 @@ bool take_line(const std::vector<std::string>& words, Recipe& recipe) {
     if (values.size() != 2 || !is_plain(values[0]) || !values[1].starts_with("sha512-")) return false;
     recipe.npm_version = values[0];
     recipe.npm_integrity = values[1];
+    return true;
+  }
+  if (key == "pip") {
+    if (values.size() != 2 || !is_plain(values[0]) || !is_plain(values[1])) return false;
+    recipe.pip_lock = values[0];
+    recipe.pip_python = values[1];
     return true;
   }
   if (values.size() != 1) return false;
@@ -147,6 +154,9 @@ Result<Recipe> load_recipe(const std::string& folder, std::string_view name) {
   DRUPE_ASSIGN(const std::string text, read_file(AT_FDCWD, path, kMaxRecipe));
   auto recipe = parse_recipe(text);
   if (!recipe) return std::unexpected(std::move(recipe).error().in("Reading " + path + " failed"));
+  if (!recipe->pip_lock.empty()) {
+    DRUPE_ASSIGN(recipe->pip_lock, read_file(AT_FDCWD, folder + "/" + recipe->pip_lock, kMaxLock));
+  }
   return recipe;
 }
 

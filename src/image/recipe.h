@@ -3,10 +3,9 @@
 //   suite bookworm                the Debian release; once
 //   packages bash python3 ...     installed without what they only recommend; any number of lines
 //   npm VERSION INTEGRITY         npm's own package from the npm registry, checked against "sha512-..."
-//   remove PATH                   taken away after the build
-//   env NAME=value                of the image's config, like the next two
-//   workdir PATH
-//   cmd WORD ...
+//   pip LOCK 3.11               what the file LOCK beside the recipe names, for that Python: versions and
+//   hashes remove PATH                   taken away after the build env NAME=value                of the
+//   image's config, like the next two workdir PATH cmd WORD ...
 #pragma once
 
 #include <string>
@@ -21,7 +20,9 @@ struct Recipe {
   std::string suite;
   std::vector<std::string> packages;
   std::string npm_version, npm_integrity;  ///< Both empty: without npm.
-  std::vector<std::string> removed;        ///< Without a leading '/'.
+  std::string pip_lock;              ///< Name of a file; after load_recipe() its content. Empty: without.
+  std::string pip_python;            ///< "3.11"
+  std::vector<std::string> removed;  ///< Without a leading '/'.
   std::vector<std::string> env, cmd;
   std::string working_dir;
 };

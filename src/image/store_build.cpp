@@ -1,6 +1,14 @@
 // Images made of streams whose content is not known before: imports and builds.
+#include <cerrno>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/bytes.h"
+#include "base/ids.h"
 #include "image/debian.h"
 #include "image/digest.h"
+#include "image/import_disk.h"
 #include "image/store_impl.h"
 
 namespace drupe {
@@ -85,6 +93,39 @@ Result<Image> StoreImpl::import_rootfs_tar(int fd, const ImageConfig& config,
   };
   return install_new(config, {{"the root file system", 0, open}}, names,
                      {options.on_progress, options.cancel});
+}
+
+Result<Image> StoreImpl::import_disk(const std::function<Status(int fd)>& write, const ImageConfig& config,
+                                     const std::vector<std::string>& names) {
+  DRUPE_ASSIGN(const auto canonical, canonical_names(names));
+  DRUPE_TRY(begin());
+  DRUPE_ASSIGN(StoreFiles::Scratch scratch, files_.make_scratch());
+  Image image;
+  image.config = config;
+  // Stands for the layers that there are none of, and makes the image's id its own.
+  image.diff_ids = {to_hex(random_bytes(32))};
+  image.id = sha256_hex(encode_image_spec({image.config, image.diff_ids}));
+  const auto fill = [&]() -> Status {
+    DRUPE_ASSIGN(const UniqueFd fd,
+                 open_at(scratch.dir.get(), kDiskFile, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
+    DRUPE_TRY(write(fd.get()));
+    struct stat info{};
+    if (::fstat(fd.get(), &info) != 0) return fail_sys("Looking at the image's disk failed", errno);
+    image.virtual_bytes = static_cast<std::uint64_t>(info.st_size);
+    image.disk_bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;
+    return seal_disk(fd.get());
+  };
+  if (auto filled = fill(); !filled) {
+    files_.discard(std::move(scratch));
+    return std::unexpected(std::move(filled).error());
+  }
+  return publish(std::move(scratch), std::move(image), canonical);
+}
+
+Result<Image> import_disk(const std::string& store, const std::function<Status(int fd)>& write,
+                          const ImageConfig& config, const std::vector<std::string>& names) {
+  DRUPE_ASSIGN(StoreFiles files, StoreFiles::open(store));
+  return StoreImpl(std::move(files)).import_disk(write, config, names);
 }
 
 Result<Image> StoreImpl::build_debian(std::string_view name, const BuildOptions& options) {

@@ -2,6 +2,7 @@
 // to an image), store_pull.cpp, store_load.cpp, store_build.cpp.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ class StoreImpl final : public ImageStore {
   Result<Image> import_rootfs_tar(int fd, const ImageConfig& config, const std::vector<std::string>& names,
                                   const BuildOptions& options) override;
   Result<Image> build_debian(std::string_view name, const BuildOptions& options) override;
+  /// import_disk.h
+  Result<Image> import_disk(const std::function<Status(int fd)>& write, const ImageConfig& config,
+                            const std::vector<std::string>& names);
 
  private:
   struct Target {
@@ -67,6 +71,8 @@ class StoreImpl final : public ImageStore {
   Status write_image_disk(const StoreFiles::Scratch& scratch, Image& image, const std::string& seed,
                           const std::vector<LayerInput>& layers, std::uint64_t virtual_bytes,
                           const Watch& watch);
+  /// Makes a written disk durable and read-only for everybody.
+  static Status seal_disk(int fd);
   Result<Image> publish(StoreFiles::Scratch scratch, Image image, const std::vector<std::string>& names);
 
   // store_build.cpp

@@ -51,6 +51,13 @@ Status StoreImpl::give_names(const std::string& id, const std::vector<std::strin
   return {};
 }
 
+Status StoreImpl::seal_disk(int fd) {
+  if (::fsync(fd) != 0) return fail_sys("Syncing the image's disk failed", errno);
+  // Shared by all sandboxes of the image through hard links: nobody may write it.
+  if (::fchmod(fd, 0400) != 0) return fail_sys("Protecting the image's disk failed", errno);
+  return {};
+}
+
 Status StoreImpl::write_image_disk(const StoreFiles::Scratch& scratch, Image& image, const std::string& seed,
                                    const std::vector<LayerInput>& layers, std::uint64_t virtual_bytes,
                                    const Watch& watch) {
@@ -62,9 +69,7 @@ Status StoreImpl::write_image_disk(const StoreFiles::Scratch& scratch, Image& im
   options.progress = watch.on_progress;
   options.cancel = watch.cancel;
   DRUPE_ASSIGN(const DiskSummary summary, write_disk(fd.get(), layers, options));
-  if (::fsync(fd.get()) != 0) return fail_sys("Syncing the image's disk failed", errno);
-  // Shared by all sandboxes of the image through hard links: nobody may write it.
-  if (::fchmod(fd.get(), 0400) != 0) return fail_sys("Protecting the image's disk failed", errno);
+  DRUPE_TRY(seal_disk(fd.get()));
   image.disk_bytes = summary.allocated_bytes;
   image.virtual_bytes = summary.virtual_bytes;
   return {};

@@ -3,8 +3,10 @@ interpreter. An assertion that fails or an exception is a failure."""
 
 import sys
 
+import time
+
 from createos import (APIError, Client, CreateSandboxRequest, ForkSandboxRequest, ManagedProcessCreateRequest, ManagedProcessSignal,
-                      PTYSize, RunCommandRequest)
+                      PTYSize, RunCommandRequest, TemplateCreateRequest, TemplateStatus)
 
 SHAPE = "s-1vcpu-256mb"
 
@@ -127,6 +129,26 @@ def settings(client):
         assert client.get_sandbox_by_ip(sandbox.ip_address).id == sandbox.id
     finally:
         sandbox.destroy()
+
+
+def custom_template(client):
+    dockerfile = "FROM nodeops/sandbox:debian\nRUN echo made > /etc/made\nENV MADE=yes\n"
+    template = client.templates.create(TemplateCreateRequest(name=f"python-{time.time_ns()}", dockerfile=dockerfile))
+    try:
+        while template.status in (TemplateStatus.PENDING, TemplateStatus.BUILDING):
+            time.sleep(0.5)
+            template = client.templates.get(template.id)
+        assert template.status == TemplateStatus.READY, client.templates.logs(template.id)
+        assert template.base == "nodeops/sandbox:debian" and template.ext4_size_bytes > 0 and template.built_at
+        assert "RUN echo made" in client.templates.logs(template.id)
+        assert template.id in [one.id for one in client.templates.list()]
+        sandbox = client.create_sandbox(request(rootfs=template.id))
+        try:
+            assert run(sandbox, "sh", "-c", "cat /etc/made; echo $MADE").standard_output == "made\nyes\n"
+        finally:
+            sandbox.destroy()
+    finally:
+        client.templates.delete(template.id)
 
 
 if __name__ == "__main__":

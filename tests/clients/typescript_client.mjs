@@ -81,6 +81,25 @@ const tests = {
     });
   },
 
+  async custom_template() {
+    const dockerfile = "FROM nodeops/sandbox:debian\nRUN echo made > /etc/made\n";
+    const template = await client.templates.create({ name: `typescript-${Date.now()}`, dockerfile });
+    try {
+      const events = [];
+      for await (const event of client.templates.followLogs(template.id)) events.push(event);
+      assert.equal(events.at(-1).status, "ready", JSON.stringify(events));
+      assert.ok(events.some((event) => /RUN echo made/.test(event.line)));
+      assert.equal((await client.templates.get(template.id, { include: "dockerfile" })).dockerfile, dockerfile);
+      assert.match(await client.templates.logs(template.id), /ready/);
+      await withSandbox({ rootfs: template.name }, async (sandbox) => {
+        assert.equal((await sandbox.runCommand("cat", ["/etc/made"])).result.stdout, "made\n");
+      });
+    } finally {
+      await client.templates.delete(template.id);
+    }
+    await assert.rejects(client.templates.get(template.id), CreateosSandboxNotFoundError);
+  },
+
   async errors() {
     await assert.rejects(client.getSandbox("sb-00000000000000000000000000"), (error) => {
       assert.ok(error instanceof CreateosSandboxNotFoundError && /not found/.test(error.message));

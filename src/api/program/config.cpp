@@ -64,6 +64,8 @@ Status check_config(const Config& config) {
                 "Write for example 127.0.0.1 or ::1.");
   if (auto ceiling = network_for(config.ceiling, config.open_ranges); !ceiling)
     return std::unexpected(std::move(ceiling).error().in("egress.ceiling"));
+  if (auto build = network_for(config.build_egress, config.open_ranges); !build)
+    return std::unexpected(std::move(build).error().in("templates.egress"));
   if (is_loopback(config.address) || config.insecure_public) return {};
   return fail(
       ErrorCode::kInvalidArgument,

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,12 +21,24 @@ struct Config {
   bool insecure_public = false;             ///< insecure_public: listen on any address without TLS.
   std::string region = "local";             ///< region
   std::string default_rootfs = "devbox:1";  ///< default_rootfs
-  std::string preview_domain = "sb.localhost";  ///< preview_domain
-  std::vector<std::string> open_ranges;         ///< egress.open_ranges
-  std::vector<std::string> ceiling;             ///< egress.ceiling; empty: none.
-  std::int64_t most_disk_mib = 1048576;         ///< limits.disk_mib
-  std::int64_t max_requests = 512;              ///< limits.requests
-  std::int64_t retention_seconds = 90;          ///< limits.retention_seconds
+  std::string preview_domain = "sb.localhost";             ///< preview_domain
+  std::vector<std::string> open_ranges;                    ///< egress.open_ranges
+  std::vector<std::string> ceiling;                        ///< egress.ceiling; empty: none.
+  std::int64_t most_disk_mib = 1048576;                    ///< limits.disk_mib
+  std::int64_t max_requests = 512;                         ///< limits.requests
+  std::int64_t retention_seconds = 90;                     ///< limits.retention_seconds
+  std::int64_t most_templates = 20;                        ///< limits.templates, of one user
+  std::vector<std::string> prepared_images;                ///< images.prepare
+  std::vector<std::string> build_egress;                   ///< templates.egress; empty: everything.
+  bool build_host_ca = false;                              ///< templates.host_ca
+  std::int64_t build_memory_mib = 2048;                    ///< templates.memory_mib
+  std::int64_t build_vcpu = 2;                             ///< templates.vcpu; no more than the machine has.
+  std::int64_t build_seconds = 1800;                       ///< templates.timeout_seconds
+  std::int64_t builds = 4;                                 ///< templates.builds, at once
+  std::vector<std::string> build_registries{"docker.io"};  ///< templates.registries
+  /// templates.base_images: what names of base images mean here.
+  std::map<std::string, std::string> base_images{{"nodeops/sandbox:debian", "devbox:1"},
+                                                 {"nodeops/sandbox:alpine", "alpine:3.20"}};
 };
 
 /// Adds what the TOML file says. Unknown keys and wrong types are kInvalidArgument, with their line.

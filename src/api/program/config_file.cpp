@@ -61,6 +61,21 @@ Status texts(Config& config, const Place& place) {
   return {};
 }
 
+/// A table of strings; what it says is added.
+template <auto Member>
+Status pairs(Config& config, const Place& place) {
+  const auto* const table = place.node.as_table();
+  if (table == nullptr) return wrong(place, "must be a table of strings");
+  for (const auto& [name, item] : *table) {
+    const toml::node& node = item;
+    const auto value = node.value_exact<std::string>();
+    if (!value)
+      return wrong(Place{place.file, place.key + "." + std::string(name.str()), node}, "must be a string");
+    (config.*Member)[std::string(name.str())] = *value;
+  }
+  return {};
+}
+
 struct Known {
   std::string_view key;
   Setter set;
@@ -79,6 +94,16 @@ constexpr std::array kKnown{
     Known{"limits.disk_mib", number<&Config::most_disk_mib, 1024, 1048576>},
     Known{"limits.requests", number<&Config::max_requests, 4, 4096>},
     Known{"limits.retention_seconds", number<&Config::retention_seconds, 0, 86400>},
+    Known{"limits.templates", number<&Config::most_templates, 0, 10000>},
+    Known{"images.prepare", texts<&Config::prepared_images>},
+    Known{"templates.egress", texts<&Config::build_egress>},
+    Known{"templates.host_ca", flag<&Config::build_host_ca>},
+    Known{"templates.memory_mib", number<&Config::build_memory_mib, 256, 65536>},
+    Known{"templates.vcpu", number<&Config::build_vcpu, 1, 32>},
+    Known{"templates.timeout_seconds", number<&Config::build_seconds, 10, 86400>},
+    Known{"templates.builds", number<&Config::builds, 1, 64>},
+    Known{"templates.registries", texts<&Config::build_registries>},
+    Known{"templates.base_images", pairs<&Config::base_images>},
 };
 
 Status apply(Config& config, const std::string& file, const std::string& prefix, const toml::table& table) {
@@ -89,7 +114,8 @@ Status apply(Config& config, const std::string& file, const std::string& prefix,
       if (one.key == key) known = &one;
     if (known != nullptr) {
       DRUPE_TRY(known->set(config, Place{file, key, node}));
-    } else if (node.is_table() && (key == "egress" || key == "limits")) {
+    } else if (node.is_table() &&
+               (key == "egress" || key == "limits" || key == "images" || key == "templates")) {
       DRUPE_TRY(apply(config, file, key + ".", *node.as_table()));
     } else {
       return wrong(Place{file, key, node}, "is not known; docs/druped.md has every key");

@@ -1,4 +1,5 @@
 // The `druped` program.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "api/program/config.h"
 #include "api/program/keys.h"
 #include "api/routes/router.h"
+#include "api/service/egress.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/home.h"
@@ -55,6 +57,7 @@ struct Opened {
   std::string home;
   UniqueFd directory;
   std::unique_ptr<Store> store;
+  std::unique_ptr<TemplateStore> templates;
 };
 
 Result<Opened> open_home(const Config& config) {
@@ -62,7 +65,9 @@ Result<Opened> open_home(const Config& config) {
   DRUPE_ASSIGN(const Home home, Home::open(config.home));
   out.home = home.path();
   DRUPE_ASSIGN(out.directory, make_dir_at(home.dir(), "api"));
-  DRUPE_ASSIGN(out.store, open_sqlite_store(home.path() + "/api/accounts.db"));
+  const std::string accounts = home.path() + "/api/accounts.db";
+  DRUPE_ASSIGN(out.store, open_sqlite_store(accounts));
+  DRUPE_ASSIGN(out.templates, TemplateStore::open(accounts));
   return out;
 }
 
@@ -76,6 +81,22 @@ SandboxSettings settings_of(const Config& config, const std::string& home) {
   settings.open_ranges = config.open_ranges;
   settings.most_disk_mib = config.most_disk_mib;
   settings.retention = std::chrono::seconds(config.retention_seconds);
+  return settings;
+}
+
+Result<TemplateSettings> template_settings_of(const Config& config, const std::string& home) {
+  TemplateSettings settings;
+  settings.log_folder = home + "/api/builds";
+  settings.most_of_user = static_cast<std::size_t>(config.most_templates);
+  settings.builds = static_cast<std::size_t>(config.builds);
+  DRUPE_ASSIGN(settings.build.network, network_for(config.build_egress, config.open_ranges));
+  settings.build.host_ca = config.build_host_ca;
+  settings.build.memory_mib = static_cast<std::uint64_t>(config.build_memory_mib);
+  settings.build.cpus =
+      std::clamp(std::thread::hardware_concurrency(), 1U, static_cast<unsigned>(config.build_vcpu));
+  settings.build.limit = std::chrono::seconds(config.build_seconds);
+  settings.build.registries = config.build_registries;
+  settings.build.base_images = config.base_images;
   return settings;
 }
 
@@ -130,13 +151,20 @@ Result<int> serve(const Config& config) {
   engine_options.network_ceiling = ceiling_of(config);
   engine_options.on_note = [](std::string_view note) { log(LogLevel::kInfo, note); };
   Engines engines(std::move(engine_options));
-  Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, engines);
+  RootfsCatalogue rootfs(engines, *opened.templates);
+  Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, engines, rootfs);
   DRUPE_ASSIGN(const auto processes, Processes::start(*opened.store));
   sandboxes.on_gone([&processes](const std::string& id) { processes->forget(id); });
   if (auto reconciled = sandboxes.reconcile(); !reconciled)
     log(LogLevel::kError, "Some sandboxes could not be looked at: " + reconciled.error().message);
   Networks networks(*opened.store, engines, sandboxes);
-  Router router({*opened.store, sandboxes, *processes, networks});
+  DRUPE_ASSIGN(TemplateSettings template_settings, template_settings_of(config, opened.home));
+  Templates templates(std::move(template_settings), *opened.templates, engines, rootfs, sandboxes);
+  if (auto reconciled = templates.reconcile(); !reconciled)
+    log(LogLevel::kError, "Some templates could not be looked at: " + reconciled.error().message);
+  rootfs.prepare(config.prepared_images);
+  templates.start();
+  Router router({*opened.store, sandboxes, *processes, networks, rootfs, templates});
   ServerOptions options;
   options.address = config.address;
   options.port = config.port;

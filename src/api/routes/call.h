@@ -12,7 +12,9 @@
 #include "api/routes/envelope.h"
 #include "api/service/networks.h"
 #include "api/service/processes.h"
+#include "api/service/rootfs.h"
 #include "api/service/sandboxes.h"
+#include "api/service/templates.h"
 #include "api/store/store.h"
 
 namespace drupe::api {
@@ -22,6 +24,8 @@ struct Services {
   Sandboxes& sandboxes;
   Processes& processes;
   Networks& networks;
+  RootfsCatalogue& rootfs;
+  Templates& templates;
 };
 
 struct Call {
@@ -66,6 +70,7 @@ Answer<Page> read_page(const RequestHead& head);
 [[nodiscard]] std::vector<Route> resource_routes();
 [[nodiscard]] std::vector<Route> tunnel_routes();
 [[nodiscard]] std::vector<Route> network_routes();
+[[nodiscard]] std::vector<Route> template_routes();
 [[nodiscard]] std::vector<Route> unsupported_routes();
 
 }  // namespace drupe::api

@@ -25,11 +25,21 @@ Answer<Data> list_shapes(Call& call) {
 }
 
 Answer<Data> list_rootfs(Call& call) {
-  API_ASSIGN(const RootfsList rootfs, call.services.sandboxes.rootfs());
+  API_ASSIGN(const auto entries, call.services.rootfs.list());
   JsonWriter json;
-  json.begin_object().field("rootfs", rootfs.names).field("default", rootfs.preferred);
+  // Names that a create takes; one that is being prepared is waited for.
+  std::vector<std::string> names;
+  for (const RootfsEntry& entry : entries)
+    if (entry.state == RootfsState::kReady || entry.state == RootfsState::kPreparing)
+      names.push_back(entry.name);
+  json.begin_object().field("rootfs", names);
+  json.field("default", call.services.sandboxes.settings().default_rootfs);
   json.key("entries").begin_array();
-  for (const std::string& name : rootfs.names) json.begin_object().field("name", name).end_object();
+  for (const RootfsEntry& entry : entries) {
+    json.begin_object().field("name", entry.name).field("state", to_string(entry.state));
+    if (!entry.detail.empty()) json.field("description", entry.detail);
+    json.end_object();
+  }
   return json.end_array().end_object().take();
 }
 

@@ -47,13 +47,16 @@ Answer<Data> hosts(Call& call) {
   auto page = read_page(call.exchange.head());
   if (!page) return std::unexpected(page.error());
   API_ASSIGN(const auto views, call.services.sandboxes.list(""));
-  API_ASSIGN(const auto rootfs, call.services.sandboxes.rootfs());
+  API_ASSIGN(const auto entries, call.services.rootfs.list());
+  std::vector<std::string> ready;
+  for (const RootfsEntry& entry : entries)
+    if (entry.state == RootfsState::kReady) ready.push_back(entry.name);
   API_ASSIGN(const MemoryRoom room, memory_room());
   int running = 0;
   for (const SandboxView& view : views) running += view.state == State::kRunning ? 1 : 0;
   JsonWriter json;
   json.begin_object().field("id", "local").field("status", "active").field("free_mib", room.available_mib);
-  json.field("vm_count", running).field("rootfses", rootfs.names).end_object();
+  json.field("vm_count", running).field("rootfses", ready).end_object();
   return paginated({json.take()}, *page);
 }
 

@@ -83,7 +83,7 @@ std::string paginated(const std::vector<std::string>& items, const Page& page) {
 Router::Router(Services services) : services_(services) {
   for (const auto& group :
        {health_routes(), catalogue_routes(), sandbox_routes(), exec_routes(), file_routes(), process_routes(),
-        resource_routes(), tunnel_routes(), network_routes(), unsupported_routes()})
+        resource_routes(), tunnel_routes(), network_routes(), template_routes(), unsupported_routes()})
     for (const Route& route : group) entries_.push_back({route, split(route.pattern)});
 }
 

@@ -7,7 +7,6 @@
 #include "api/service/ids.h"
 #include "api/service/operation.h"
 #include "engine/host.h"
-#include "image/store.h"
 #include "shim/messages.h"
 #include "shim/network.h"
 
@@ -64,17 +63,6 @@ Status Sandboxes::check_isolation() {
   return fail(ErrorCode::kPermission,
               "this machine can run sandboxes only under software emulation, without hardware isolation; its "
               "operator has not accepted that (accept_emulation = true, or --accept-emulation)");
-}
-
-Result<RootfsList> Sandboxes::rootfs() {
-  DRUPE_ASSIGN(const auto engine, engines_.lease());
-  DRUPE_ASSIGN(ImageStore* const images, engine->images());
-  DRUPE_ASSIGN(const auto all, images->list());
-  RootfsList out;
-  for (const Image& image : all) out.names.insert(out.names.end(), image.names.begin(), image.names.end());
-  std::ranges::sort(out.names);
-  out.preferred = settings_.default_rootfs;
-  return out;
 }
 
 Result<Sandboxes::Operation> Sandboxes::begin(const std::string& id, State shown) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/service/engines.h"
+#include "api/service/rootfs.h"
 #include "api/store/store.h"
 #include "base/event_loop.h"
 #include "base/result.h"
@@ -78,11 +79,6 @@ struct PatchRequest {
   bool disable_auto_pause = false;
 };
 
-struct RootfsList {
-  std::vector<std::string> names;
-  std::string preferred;
-};
-
 /// Payload over its network.
 struct Traffic {
   std::uint64_t used_bytes = 0;  ///< Both ways, since it was made.
@@ -93,8 +89,8 @@ struct Traffic {
 /// change the life of one sandbox exclude each other: the second is kInvalidState at once.
 class Sandboxes {
  public:
-  Sandboxes(SandboxSettings settings, Store& store, Engines& engines)
-      : settings_(std::move(settings)), store_(store), engines_(engines) {}
+  Sandboxes(SandboxSettings settings, Store& store, Engines& engines, RootfsCatalogue& rootfs)
+      : settings_(std::move(settings)), store_(store), engines_(engines), rootfs_(rootfs) {}
 
   /// Brings the store in line with the machines that are there, after whatever happened to the last process.
   Status reconcile();
@@ -145,9 +141,10 @@ class Sandboxes {
   /// Before any other call.
   void set_preview_template(std::string text) { settings_.preview_template = std::move(text); }
 
-  Result<RootfsList> rootfs();
   /// "hardware-virtualized" or "emulated".
   Result<std::string> isolation();
+  /// kPermission when it is emulated and the operator has not accepted that.
+  Status check_isolation();
   [[nodiscard]] const SandboxSettings& settings() const { return settings_; }
 
  private:
@@ -159,10 +156,10 @@ class Sandboxes {
   Result<SandboxView> look(SandboxRow row, Engine& engine);
   Result<SandboxView> look(SandboxRow row);
   Status require(const SandboxView& view, State state, std::string_view to_do);
-  Status check_isolation();
   Result<Operation> begin(const std::string& id, State shown);
   Result<Operation> begin_when_idle(const std::string& id, State shown, Deadline deadline);
-  Result<SandboxView> start_new(SandboxRow row, const CreateRequest& request, const NetworkOptions& network);
+  Result<SandboxView> start_new(SandboxRow row, const CreateRequest& request, const NetworkOptions& network,
+                                const Image& image);
   Result<SandboxRow> new_row(const std::string& owner, const CreateRequest& request);
   Status reconcile_row(SandboxRow row, Engine& engine);
   Status set_idle_timeout(Engine& engine, const SandboxRow& row);
@@ -172,6 +169,7 @@ class Sandboxes {
   std::function<void(const std::string&)> on_gone_;
   Store& store_;
   Engines& engines_;
+  RootfsCatalogue& rootfs_;
 
   std::mutex mutex_;
   std::condition_variable idle_;

@@ -10,7 +10,6 @@
 #include "api/service/shapes.h"
 #include "base/log.h"
 #include "engine/names.h"
-#include "image/store.h"
 
 namespace drupe::api {
 namespace {
@@ -21,6 +20,8 @@ constexpr std::size_t kMostKeys = 64, kMostKeyBytes = 16 * 1024;
 /// A client gives up deleting after half a minute.
 constexpr std::chrono::seconds kDestroyWait{20};
 constexpr std::chrono::seconds kForkWait{50};
+/// For an image that is being prepared; clients give up after a minute.
+constexpr std::chrono::seconds kPrepareWait{40};
 
 Status check_envs(const std::map<std::string, std::string>& envs) {
   if (envs.size() > kMostEnvs) return fail(ErrorCode::kInvalidArgument, "envs has more than 64 entries");
@@ -108,16 +109,9 @@ Result<SandboxView> Sandboxes::create(const std::string& owner, const CreateRequ
   DRUPE_TRY(check_isolation());
   DRUPE_ASSIGN(SandboxRow row, new_row(owner, request));
   DRUPE_ASSIGN(const NetworkOptions network, network_for(request.egress, settings_.open_ranges));
-  {
-    DRUPE_ASSIGN(const auto engine, engines_.lease());
-    DRUPE_ASSIGN(ImageStore* const images, engine->images());
-    if (auto image = images->find(row.rootfs); !image) {
-      if (image.error().code != ErrorCode::kNotFound && image.error().code != ErrorCode::kInvalidArgument)
-        return std::unexpected(std::move(image).error());
-      return fail(ErrorCode::kInvalidArgument,
-                  "rootfs \"" + row.rootfs + "\" is not known here; GET /v1/rootfs lists what is");
-    }
-  }
+  DRUPE_ASSIGN(const Image image, rootfs_.resolve(owner, row.rootfs, Clock::now() + kPrepareWait));
+  if (request.disk_mib == 0)
+    row.disk_mib = std::max(row.disk_mib, static_cast<std::int64_t>(image.virtual_bytes >> 20));
   DRUPE_ASSIGN(Operation operation, begin(row.id, State::kCreating));
   Status added = fail(ErrorCode::kHost, "no name was tried");
   for (int i = 0; i < kNameTries && !added; ++i) {
@@ -129,17 +123,17 @@ Result<SandboxView> Sandboxes::create(const std::string& owner, const CreateRequ
   }
   if (!added)
     return fail(ErrorCode::kAlreadyExists, "a sandbox with the name \"" + row.name + "\" already exists");
-  auto view = start_new(row, request, network);
+  auto view = start_new(row, request, network, image);
   if (!view) static_cast<void>(store_.drop_sandbox(row.id));
   return view;
 }
 
 Result<SandboxView> Sandboxes::start_new(SandboxRow row, const CreateRequest& request,
-                                         const NetworkOptions& network) {
+                                         const NetworkOptions& network, const Image& image) {
   const auto begun = Clock::now();
   DRUPE_ASSIGN(const auto engine, engines_.lease());
   SandboxOptions options;
-  options.image = row.rootfs;
+  options.image = image.names.empty() ? "sha256:" + image.id : image.names.front();
   options.name = row.id;
   options.hostname = row.name;
   options.idle = true;

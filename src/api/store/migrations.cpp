@@ -79,6 +79,25 @@ CREATE TABLE networks (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX network_names ON networks (owner, name);
 )sql",
+    // 4: templates.
+    R"sql(
+CREATE TABLE templates (
+  id TEXT PRIMARY KEY,
+  owner TEXT NOT NULL REFERENCES users (id),
+  name TEXT NOT NULL,
+  base TEXT NOT NULL,
+  dockerfile TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('pending', 'building', 'ready', 'failed')),
+  image_id TEXT NOT NULL,
+  ext4_size INTEGER NOT NULL,
+  created_ns INTEGER NOT NULL,
+  built_ns INTEGER,
+  deleted INTEGER NOT NULL,
+  error TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX template_names ON templates (owner, name) WHERE deleted = 0 AND status <> 'failed';
+CREATE INDEX template_images ON templates (image_id);
+)sql",
 };
 
 }  // namespace

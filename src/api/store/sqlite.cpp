@@ -1,5 +1,7 @@
 #include "api/store/sqlite.h"
 
+#include <cerrno>
+
 #include <fcntl.h>
 #include <sqlite3.h>
 
@@ -71,11 +73,14 @@ std::optional<std::string> Statement::maybe_text(int column) const {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
-  // Made here first, so that it never has another mode. SQLite gives its companions the same.
-  DRUPE_TRY(open_at(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  // Made here first, so that it never has another mode. SQLite gives its companions the same. One that is
+  // there is not opened: closing it again would give up the locks of this process's other connections, and
+  // the next process to leave would take itself for the last one and remove the log that they write.
+  const auto made = open_at(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (!made && made.error().sys_errno != EEXIST) return std::unexpected(made.error());
   sqlite3* handle = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int code = sqlite3_open_v2(
+      path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);
   std::unique_ptr<Database> database(new Database(handle));
   if (code != SQLITE_OK) return failed(handle, "Opening " + path + " failed");
   sqlite3_busy_timeout(handle, kBusyMs);
