@@ -17,6 +17,8 @@ struct Config {
   std::uint16_t port = 7070;                ///< port
   bool accept_emulation = false;            ///< accept_emulation
   bool insecure_public = false;             ///< insecure_public: listen on any address without TLS.
+  std::string tls_cert, tls_key;            ///< tls_cert, tls_key: PEM files; both or none.
+  std::string public_url;                   ///< public_url: as clients reach this server; empty: by its address.
   std::string region = "local";             ///< region
   std::string default_rootfs = "devbox:1";  ///< default_rootfs
   std::string preview_domain = "sb.localhost";  ///< preview_domain
@@ -25,6 +27,16 @@ struct Config {
   std::int64_t most_disk_mib = 1048576;         ///< limits.disk_mib
   std::int64_t max_requests = 512;              ///< limits.requests
   std::int64_t retention_seconds = 90;          ///< limits.retention_seconds
+  std::int64_t paused_ttl_seconds = 0;          ///< limits.paused_ttl_seconds; 0: none
+  std::int64_t max_lifetime_seconds = 0;        ///< limits.max_lifetime_seconds; 0: none
+  std::int64_t least_auto_pause_seconds = 60;   ///< limits.least_auto_pause_seconds
+  std::int64_t quota_sandboxes = 0;             ///< quota.sandboxes; 0: none, as those below
+  std::int64_t quota_vcpu = 0;                  ///< quota.vcpu
+  std::int64_t quota_mem_mib = 0;               ///< quota.mem_mib
+  std::int64_t quota_disk_mib = 0;              ///< quota.disk_mib
+  std::string log_format = "text";              ///< log.format: "text" or "json"
+  bool log_requests = true;                     ///< log.requests
+  std::int64_t audit_mib = 16;                  ///< log.audit_mib: of each of the five files; 0: none
 };
 
 /// Adds what the TOML file says. Unknown keys and wrong types are kInvalidArgument, with their line.
@@ -45,6 +57,10 @@ Result<CommandLine> read_command_line(std::span<const std::string> arguments);
 /// Whether that is told apart here: a public address without TLS is refused, and a ceiling that has what is
 /// no rule.
 Status check_config(const Config& config);
+/// "https://host:port" without a slash at its end, of a server that listens on `port`.
+[[nodiscard]] std::string public_url_of(const Config& config, std::uint16_t port);
+/// Preview addresses with "<id>" and "<port>" in them, below that URL's scheme and port.
+[[nodiscard]] std::string preview_template_of(const Config& config, std::uint16_t port);
 /// What no sandbox reaches beyond, whatever its own rules; nothing when the configuration sets no bound.
 [[nodiscard]] std::optional<NetworkOptions> ceiling_of(const Config& config);
 

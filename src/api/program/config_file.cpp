@@ -1,4 +1,5 @@
 // read_config_file(): the only user of toml++.
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string_view>
@@ -61,6 +62,8 @@ Status texts(Config& config, const Place& place) {
   return {};
 }
 
+constexpr std::int64_t kTenYears = 315'360'000, kMostQuota = 1'000'000'000;
+
 struct Known {
   std::string_view key;
   Setter set;
@@ -71,6 +74,9 @@ constexpr std::array kKnown{
     Known{"port", number<&Config::port, 0, 65535>},
     Known{"accept_emulation", flag<&Config::accept_emulation>},
     Known{"insecure_public", flag<&Config::insecure_public>},
+    Known{"tls_cert", text<&Config::tls_cert>},
+    Known{"tls_key", text<&Config::tls_key>},
+    Known{"public_url", text<&Config::public_url>},
     Known{"region", text<&Config::region>},
     Known{"preview_domain", text<&Config::preview_domain>},
     Known{"default_rootfs", text<&Config::default_rootfs>},
@@ -79,7 +85,19 @@ constexpr std::array kKnown{
     Known{"limits.disk_mib", number<&Config::most_disk_mib, 1024, 1048576>},
     Known{"limits.requests", number<&Config::max_requests, 4, 4096>},
     Known{"limits.retention_seconds", number<&Config::retention_seconds, 0, 86400>},
+    Known{"limits.paused_ttl_seconds", number<&Config::paused_ttl_seconds, 0, kTenYears>},
+    Known{"limits.max_lifetime_seconds", number<&Config::max_lifetime_seconds, 0, kTenYears>},
+    Known{"limits.least_auto_pause_seconds", number<&Config::least_auto_pause_seconds, 1, 86400>},
+    Known{"quota.sandboxes", number<&Config::quota_sandboxes, 0, kMostQuota>},
+    Known{"quota.vcpu", number<&Config::quota_vcpu, 0, kMostQuota>},
+    Known{"quota.mem_mib", number<&Config::quota_mem_mib, 0, kMostQuota>},
+    Known{"quota.disk_mib", number<&Config::quota_disk_mib, 0, kMostQuota>},
+    Known{"log.format", text<&Config::log_format>},
+    Known{"log.requests", flag<&Config::log_requests>},
+    Known{"log.audit_mib", number<&Config::audit_mib, 0, 1024>},
 };
+
+constexpr std::array<std::string_view, 4> kTables{"egress", "limits", "log", "quota"};
 
 Status apply(Config& config, const std::string& file, const std::string& prefix, const toml::table& table) {
   for (const auto& [name, node] : table) {
@@ -89,7 +107,7 @@ Status apply(Config& config, const std::string& file, const std::string& prefix,
       if (one.key == key) known = &one;
     if (known != nullptr) {
       DRUPE_TRY(known->set(config, Place{file, key, node}));
-    } else if (node.is_table() && (key == "egress" || key == "limits")) {
+    } else if (node.is_table() && std::ranges::find(kTables, key) != kTables.end()) {
       DRUPE_TRY(apply(config, file, key + ".", *node.as_table()));
     } else {
       return wrong(Place{file, key, node}, "is not known; docs/druped.md has every key");

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "api/service/engines.h"
+#include "api/service/metrics.h"
+#include "api/service/quota.h"
 #include "api/store/store.h"
 #include "base/event_loop.h"
 #include "base/result.h"
@@ -28,6 +30,10 @@ struct SandboxSettings {
   std::string preview_domain = "sb.localhost";
   std::string preview_template;        ///< "http://<id>-<port>.sb.localhost:7070", with these words in it.
   std::chrono::seconds retention{90};  ///< How long an ended sandbox can still be seen.
+  Usage quota;                         ///< Of users who have none of their own; 0: no bound.
+  std::chrono::seconds paused_ttl{0};  ///< A sandbox that was paused for so long is destroyed; 0: never.
+  std::chrono::seconds max_lifetime{0};  ///< Since it was created; 0: none.
+  std::int64_t least_auto_pause_s = 60;
 };
 
 enum class State : std::uint8_t {
@@ -83,6 +89,9 @@ struct RootfsList {
   std::string preferred;
 };
 
+/// Two words with '-' between.
+[[nodiscard]] std::string made_up_name();
+
 /// Payload over its network.
 struct Traffic {
   std::uint64_t used_bytes = 0;  ///< Both ways, since it was made.
@@ -93,8 +102,12 @@ struct Traffic {
 /// change the life of one sandbox exclude each other: the second is kInvalidState at once.
 class Sandboxes {
  public:
-  Sandboxes(SandboxSettings settings, Store& store, Engines& engines)
-      : settings_(std::move(settings)), store_(store), engines_(engines) {}
+  Sandboxes(SandboxSettings settings, Store& store, QuotaStore& quotas, Engines& engines, Metrics& metrics)
+      : settings_(std::move(settings)),
+        store_(store),
+        quotas_(quotas),
+        engines_(engines),
+        metrics_(metrics) {}
 
   /// Brings the store in line with the machines that are there, after whatever happened to the last process.
   Status reconcile();
@@ -105,6 +118,8 @@ class Sandboxes {
   Result<std::vector<SandboxView>> list(const std::string& owner);
   Result<SandboxView> patch(const std::string& owner, const std::string& id, const PatchRequest& request);
   Result<SandboxView> destroy(const std::string& owner, const std::string& id);
+  /// Destroys what has outlived its time by the settings. Gives how long to wait before the next call.
+  Result<std::chrono::milliseconds> end_overdue();
   Result<SandboxView> pause(const std::string& owner, const std::string& id);
   Result<SandboxView> resume(const std::string& owner, const std::string& id);
   Result<SandboxView> fork(const std::string& owner, const std::string& id, const ForkRequest& request);
@@ -158,6 +173,8 @@ class Sandboxes {
   Result<SandboxRow> own_row(const std::string& owner, const std::string& id);
   Result<SandboxView> look(SandboxRow row, Engine& engine);
   Result<SandboxView> look(SandboxRow row);
+  /// What it is beneath the operation that the caller has on it.
+  Result<SandboxView> look_beneath(SandboxRow row, Engine& engine);
   Status require(const SandboxView& view, State state, std::string_view to_do);
   Status check_isolation();
   Result<Operation> begin(const std::string& id, State shown);
@@ -167,12 +184,27 @@ class Sandboxes {
   Status reconcile_row(SandboxRow row, Engine& engine);
   Status set_idle_timeout(Engine& engine, const SandboxRow& row);
   Status mark_ended(SandboxRow& row, Phase phase);
+  using Condition = std::function<bool(const SandboxView&)>;
+  /// Destroys it when `wanted` holds once nothing else is done with it; else its view as it is.
+  Result<SandboxView> end_if(const std::string& owner, const std::string& id, const Condition& wanted);
+
+  // sandboxes_bounds.cpp
+  /// kPermission when the owner's quota does not have so much more.
+  Status check_room(const std::string& owner, const Usage& more, Engine& engine);
+  /// Adds the row of a new sandbox when there is room for it; `made_up`: its name, too.
+  Status add_row(SandboxRow& row, bool made_up, Engine& engine);
+  /// When its time is over.
+  [[nodiscard]] std::optional<std::int64_t> due_ns(const SandboxView& view) const;
 
   SandboxSettings settings_;
   std::function<void(const std::string&)> on_gone_;
   Store& store_;
+  QuotaStore& quotas_;
   Engines& engines_;
+  Metrics& metrics_;
 
+  std::mutex quota_mutex_;  ///< Held from counting to what is counted; before mutex_.
+  std::map<std::string, std::int64_t> growing_mib_;  ///< Under quota_mutex_: by owner, not yet in a row.
   std::mutex mutex_;
   std::condition_variable idle_;
   std::map<std::string, State> operations_;  ///< Under mutex_: id, what its operation is shown as.
