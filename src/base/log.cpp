@@ -10,6 +10,8 @@
 
 #include <unistd.h>
 
+#include "base/log_sink.h"
+
 namespace drupe {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr std::size_t kMaxLine = 4096;
 
 std::array<char, 32> g_name{"drupe"};
 std::atomic<int> g_level{-1};
+std::atomic<LogFormat> g_format{nullptr};
 
 int level() {
   const int known = g_level.load(std::memory_order_relaxed);
@@ -41,6 +44,10 @@ void set_log_level(LogLevel level) {
   g_level.store(static_cast<int>(level), std::memory_order_relaxed);
 }
 
+void set_log_format(LogFormat format) {
+  g_format.store(format);
+}
+
 void log(LogLevel level_of_line, std::string_view text) {
   if (static_cast<int>(level_of_line) < level()) return;
   timespec now{};
@@ -50,6 +57,12 @@ void log(LogLevel level_of_line, std::string_view text) {
   std::array<char, 40> stamp{};
   const std::size_t used = std::strftime(stamp.data(), stamp.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
   std::string line(stamp.data(), used);
+  if (const LogFormat format = g_format.load(); format != nullptr) {
+    line = format(line, g_name.data(), kWords[static_cast<std::size_t>(level_of_line)],
+                  text.substr(0, kMaxLine));
+    [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, line.data(), line.size());
+    return;
+  }
   line += ' ';
   line += g_name.data();
   line += ' ';

@@ -151,6 +151,28 @@ def custom_template(client):
         client.templates.delete(template.id)
 
 
+def access_tokens(client):
+    sandbox = client.create_sandbox(request())
+    try:
+        assert not sandbox.get_access_token().enabled
+        first = sandbox.create_access_token()
+        delegated = sandbox.with_access_token(first.token)
+        assert run(delegated, "echo", "delegated").standard_output == "delegated\n"
+        delegated.files.upload("/tmp/x", b"x")
+        second = sandbox.rotate_access_token()
+        assert run(sandbox.with_access_token(second.token), "true").exit_code == 0
+        assert sandbox.get_access_token().token_hint[-4:] == second.token[-4:]
+        for token, status in ((first.token, 401), (second.token, 403)):
+            try:
+                sandbox.with_access_token(token).pause()
+                raise AssertionError("a token may do what it may not")
+            except APIError as error:
+                assert error.status_code == status, error
+        assert not sandbox.disable_access_token().enabled
+    finally:
+        sandbox.destroy()
+
+
 if __name__ == "__main__":
     with Client(base_url=sys.argv[1], api_key=sys.argv[2], timeout=240) as connected:
         globals()[sys.argv[3]](connected)

@@ -26,6 +26,7 @@ inline constexpr std::chrono::minutes kStreamStallLimit{10};
 struct Connection {
   UniqueFd fd;
   std::string buffer;
+  std::string peer;  ///< Its numeric address.
 };
 
 /// Used by one thread. The first failure of the connection is kCancelled; after it nothing more can be said.
@@ -42,6 +43,7 @@ class Exchange {
 
   [[nodiscard]] const RequestHead& head() const { return head_; }
   [[nodiscard]] const std::string& request_id() const { return id_; }
+  [[nodiscard]] const std::string& peer() const { return connection_.peer; }
 
   /// Next bytes of the body; 0 at its end. kCancelled when the client leaves before, kInvalidArgument for a
   /// malformed one.

@@ -74,6 +74,16 @@ Result<UniqueFd> bind_socket(const ServerOptions& options) {
   return fd;
 }
 
+std::string numeric(const sockaddr_storage& peer) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* const address =
+      peer.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_addr)
+          : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(&peer)->sin_addr);
+  if (::inet_ntop(peer.ss_family, address, text.data(), text.size()) == nullptr) return {};
+  return text.data();
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(ServerOptions options, Handler handler, UniqueFd listener, UniqueFd wake,
@@ -169,15 +179,27 @@ Status ServerImpl::run() {
 void ServerImpl::accept_all() {
   while (waiting_.size() < options_.max_connections) {
     Connection connection;
-    connection.fd = UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    connection.fd = UniqueFd(
+        ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!connection.fd.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       log(LogLevel::kWarning, "Accepting a connection failed: " + std::string(std::strerror(errno)));
       break;
     }
+    connection.peer = numeric(peer);
     const int on = 1;
     ::setsockopt(connection.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (options_.wrap) {
+      auto inner = options_.wrap(std::move(connection.fd));
+      if (!inner) {
+        log(LogLevel::kWarning, inner.error().message);
+        continue;
+      }
+      connection.fd = *std::move(inner);
+    }
     adopt(std::move(connection));
   }
   // Full, or out of descriptors: the next tick looks again.

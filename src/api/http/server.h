@@ -22,6 +22,8 @@ struct ServerOptions {
   std::chrono::seconds head_deadline{15};  ///< From a request's first byte to the end of its head.
   std::chrono::seconds idle_deadline{120};
   std::chrono::seconds drain_deadline{10};  ///< How long stop() waits for requests in progress.
+  /// What stands between: takes an accepted connection and gives the one to serve in its place. May be empty.
+  std::function<Result<UniqueFd>(UniqueFd)> wrap;
 };
 
 class Server {

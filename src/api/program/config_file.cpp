@@ -1,4 +1,5 @@
 // read_config_file(): the only user of toml++.
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string_view>
@@ -76,6 +77,8 @@ Status pairs(Config& config, const Place& place) {
   return {};
 }
 
+constexpr std::int64_t kTenYears = 315'360'000, kMostQuota = 1'000'000'000;
+
 struct Known {
   std::string_view key;
   Setter set;
@@ -86,6 +89,9 @@ constexpr std::array kKnown{
     Known{"port", number<&Config::port, 0, 65535>},
     Known{"accept_emulation", flag<&Config::accept_emulation>},
     Known{"insecure_public", flag<&Config::insecure_public>},
+    Known{"tls_cert", text<&Config::tls_cert>},
+    Known{"tls_key", text<&Config::tls_key>},
+    Known{"public_url", text<&Config::public_url>},
     Known{"region", text<&Config::region>},
     Known{"preview_domain", text<&Config::preview_domain>},
     Known{"default_rootfs", text<&Config::default_rootfs>},
@@ -104,7 +110,19 @@ constexpr std::array kKnown{
     Known{"templates.builds", number<&Config::builds, 1, 64>},
     Known{"templates.registries", texts<&Config::build_registries>},
     Known{"templates.base_images", pairs<&Config::base_images>},
+    Known{"limits.paused_ttl_seconds", number<&Config::paused_ttl_seconds, 0, kTenYears>},
+    Known{"limits.max_lifetime_seconds", number<&Config::max_lifetime_seconds, 0, kTenYears>},
+    Known{"limits.least_auto_pause_seconds", number<&Config::least_auto_pause_seconds, 1, 86400>},
+    Known{"quota.sandboxes", number<&Config::quota_sandboxes, 0, kMostQuota>},
+    Known{"quota.vcpu", number<&Config::quota_vcpu, 0, kMostQuota>},
+    Known{"quota.mem_mib", number<&Config::quota_mem_mib, 0, kMostQuota>},
+    Known{"quota.disk_mib", number<&Config::quota_disk_mib, 0, kMostQuota>},
+    Known{"log.format", text<&Config::log_format>},
+    Known{"log.requests", flag<&Config::log_requests>},
+    Known{"log.audit_mib", number<&Config::audit_mib, 0, 1024>},
 };
+
+constexpr std::array<std::string_view, 6> kTables{"egress", "images", "limits", "log", "quota", "templates"};
 
 Status apply(Config& config, const std::string& file, const std::string& prefix, const toml::table& table) {
   for (const auto& [name, node] : table) {
@@ -114,8 +132,7 @@ Status apply(Config& config, const std::string& file, const std::string& prefix,
       if (one.key == key) known = &one;
     if (known != nullptr) {
       DRUPE_TRY(known->set(config, Place{file, key, node}));
-    } else if (node.is_table() &&
-               (key == "egress" || key == "limits" || key == "images" || key == "templates")) {
+    } else if (node.is_table() && std::ranges::find(kTables, key) != kTables.end()) {
       DRUPE_TRY(apply(config, file, key + ".", *node.as_table()));
     } else {
       return wrong(Place{file, key, node}, "is not known; docs/druped.md has every key");

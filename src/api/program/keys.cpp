@@ -12,7 +12,8 @@ Result<std::string> create_key(Store& store, const std::string& user_name) {
     user = User{make_id("usr_"), user_name, user_name == kFirstUser};
     DRUPE_TRY(store.add_user(*user));
   }
-  const std::string secret = make_secret("skp_");
+  std::string secret = make_secret(kKeyPrefix);
+  while (secret.starts_with(kTokenPrefix)) secret = make_secret(kKeyPrefix);
   Key key;
   key.id = make_id("key_");
   key.user_id = user->id;

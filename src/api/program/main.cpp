@@ -16,8 +16,13 @@
 #include "api/http/server.h"
 #include "api/program/config.h"
 #include "api/program/keys.h"
+#include "api/program/quotas.h"
 #include "api/routes/router.h"
+#include "api/service/audit.h"
 #include "api/service/egress.h"
+#include "api/service/request_log.h"
+#include "api/service/retention.h"
+#include "api/tls/front.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/home.h"
@@ -58,6 +63,8 @@ struct Opened {
   UniqueFd directory;
   std::unique_ptr<Store> store;
   std::unique_ptr<TemplateStore> templates;
+  std::unique_ptr<TokenStore> tokens;
+  std::unique_ptr<QuotaStore> quotas;
 };
 
 Result<Opened> open_home(const Config& config) {
@@ -68,7 +75,27 @@ Result<Opened> open_home(const Config& config) {
   const std::string accounts = home.path() + "/api/accounts.db";
   DRUPE_ASSIGN(out.store, open_sqlite_store(accounts));
   DRUPE_ASSIGN(out.templates, TemplateStore::open(accounts));
+  DRUPE_ASSIGN(out.tokens, open_sqlite_tokens(accounts));
+  DRUPE_ASSIGN(out.quotas, open_sqlite_quotas(accounts));
   return out;
+}
+
+Result<std::unique_ptr<Audit>> open_audit(const Config& config, const Opened& opened) {
+  DRUPE_ASSIGN(UniqueFd directory, open_at(opened.directory.get(), ".", O_RDONLY | O_DIRECTORY));
+  return Audit::open(std::move(directory), static_cast<std::uint64_t>(config.audit_mib) << 20);
+}
+
+/// What an operator does by hand.
+Status audit_command(const Config& config, const Opened& opened, const std::vector<std::string>& words) {
+  if (words.size() < 2 || words[1] == "list" || words[1] == "show") return {};
+  DRUPE_ASSIGN(const auto audit, open_audit(config, opened));
+  AuditEntry entry;
+  entry.by = "operator";
+  const std::string action = words[0] + " " + words[1];
+  entry.action = action;
+  if (words.size() > 2) entry.object = words[2];
+  audit->write(entry);
+  return {};
 }
 
 SandboxSettings settings_of(const Config& config, const std::string& home) {
@@ -81,6 +108,10 @@ SandboxSettings settings_of(const Config& config, const std::string& home) {
   settings.open_ranges = config.open_ranges;
   settings.most_disk_mib = config.most_disk_mib;
   settings.retention = std::chrono::seconds(config.retention_seconds);
+  settings.paused_ttl = std::chrono::seconds(config.paused_ttl_seconds);
+  settings.max_lifetime = std::chrono::seconds(config.max_lifetime_seconds);
+  settings.least_auto_pause_s = config.least_auto_pause_seconds;
+  settings.quota = {config.quota_sandboxes, config.quota_vcpu, config.quota_mem_mib, config.quota_disk_mib};
   return settings;
 }
 
@@ -100,39 +131,45 @@ Result<TemplateSettings> template_settings_of(const Config& config, const std::s
   return settings;
 }
 
-/// Stops the server at SIGTERM and SIGINT, which are blocked in every thread.
-class StopSignals {
+/// Stops the server at SIGTERM and SIGINT, reads certificates again at SIGHUP. They are blocked in every
+/// thread.
+class Signals {
  public:
-  static Result<std::unique_ptr<StopSignals>> hold() {
+  static Result<std::unique_ptr<Signals>> hold() {
     sigset_t set{};
     ::sigemptyset(&set);
-    ::sigaddset(&set, SIGTERM);
-    ::sigaddset(&set, SIGINT);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, number);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC));
     if (!fd.valid()) return fail_sys("Watching for signals failed", errno);
-    return std::unique_ptr<StopSignals>(new StopSignals(std::move(fd)));
+    return std::unique_ptr<Signals>(new Signals(std::move(fd)));
   }
-  /// For as long as this process lives.
-  void stop_at_signal(Server& server) {
-    std::thread([fd = fd_.get(), &server] {
+  /// For as long as this process lives, which is no longer than what is heeded for. `tls` may be null.
+  void heed(Server& server, TlsFront* tls) {
+    std::thread([fd = fd_.get(), &server, tls] {
       signalfd_siginfo info{};
-      while (::read(fd, &info, sizeof info) != sizeof info) {
+      while (true) {
+        if (::read(fd, &info, sizeof info) != sizeof info) continue;
+        if (info.ssi_signo != SIGHUP) return server.stop();
+        if (tls == nullptr) continue;
+        if (auto loaded = tls->reload(); loaded)
+          log(LogLevel::kInfo, "The certificate was read again");
+        else
+          log(LogLevel::kWarning, "The certificate in use stays: " + loaded.error().message);
       }
-      server.stop();
     }).detach();
   }
 
  private:
-  explicit StopSignals(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit Signals(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
 };
 
 std::string greeting(const Config& config, std::uint16_t port, const std::string& first_key) {
-  const bool v6 = config.address.find(':') != std::string::npos;
-  const std::string url =
-      "http://" + (v6 ? "[" + config.address + "]" : config.address) + ":" + std::to_string(port);
-  std::string text = "druped " DRUPE_VERSION " listens on " + url + "\n";
+  const std::string url = public_url_of(config, port);
+  Config here = config;
+  here.public_url.clear();
+  std::string text = "druped " DRUPE_VERSION " listens on " + public_url_of(here, port) + "\n";
   if (first_key.empty()) return text;
   return text + "The first API key, which is shown only now:\n  " + first_key +
          "\nClients read it from their environment:\n  export CREATEOS_SANDBOX_BASE_URL=" + url +
@@ -143,7 +180,7 @@ std::string greeting(const Config& config, std::uint16_t port, const std::string
 Result<int> serve(const Config& config) {
   DRUPE_TRY(check_config(config));
   raise_descriptor_limit();
-  DRUPE_ASSIGN(auto signals, StopSignals::hold());
+  DRUPE_ASSIGN(auto signals, Signals::hold());
   DRUPE_ASSIGN(Opened opened, open_home(config));
   DRUPE_ASSIGN(const UniqueFd lock, hold_home(opened.directory.get()));
   EngineOptions engine_options;
@@ -152,7 +189,11 @@ Result<int> serve(const Config& config) {
   engine_options.on_note = [](std::string_view note) { log(LogLevel::kInfo, note); };
   Engines engines(std::move(engine_options));
   RootfsCatalogue rootfs(engines, *opened.templates);
-  Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, engines, rootfs);
+  if (config.log_format == "json") log_as_json();
+  DRUPE_ASSIGN(const auto audit, open_audit(config, opened));
+  Metrics metrics;
+  Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, *opened.quotas, engines, rootfs,
+                      metrics);
   DRUPE_ASSIGN(const auto processes, Processes::start(*opened.store));
   sandboxes.on_gone([&processes](const std::string& id) { processes->forget(id); });
   if (auto reconciled = sandboxes.reconcile(); !reconciled)
@@ -164,22 +205,28 @@ Result<int> serve(const Config& config) {
     log(LogLevel::kError, "Some templates could not be looked at: " + reconciled.error().message);
   rootfs.prepare(config.prepared_images);
   templates.start();
-  Router router({*opened.store, sandboxes, *processes, networks, rootfs, templates});
+  Router router({*opened.store, sandboxes, *processes, networks, rootfs, templates, *opened.tokens, metrics,
+                 *audit, config.log_requests});
   ServerOptions options;
   options.address = config.address;
   options.port = config.port;
   options.max_workers = static_cast<std::size_t>(config.max_requests);
+  std::unique_ptr<TlsFront> tls;
+  if (!config.tls_cert.empty()) {
+    DRUPE_ASSIGN(tls, TlsFront::start({config.tls_cert, config.tls_key}));
+    options.wrap = [&tls](UniqueFd tcp) { return tls->adopt(std::move(tcp)); };
+  }
   DRUPE_ASSIGN(auto server,
                Server::listen(options, [&router](Exchange& exchange) { router.handle(exchange); }));
-  sandboxes.set_preview_template("http://<id>-<port>." + config.preview_domain + ":" +
-                                 std::to_string(server->port()));
+  sandboxes.set_preview_template(preview_template_of(config, server->port()));
   std::string first_key;
   DRUPE_ASSIGN(const auto keys, opened.store->list_keys());
   if (keys.empty()) {
     DRUPE_ASSIGN(first_key, create_key(*opened.store, kFirstUser));
   }
   DRUPE_TRY(print(greeting(config, server->port(), first_key)));
-  signals->stop_at_signal(*server);
+  const Retention retention(sandboxes);
+  signals->heed(*server, tls.get());
   DRUPE_TRY(server->run());
   return 0;
 }
@@ -189,6 +236,14 @@ Result<int> run(const CommandLine& line) {
   if (line.words.front() == "key") {
     DRUPE_ASSIGN(const Opened opened, open_home(line.config));
     DRUPE_ASSIGN(const std::string text, run_key_command(*opened.store, line));
+    DRUPE_TRY(audit_command(line.config, opened, line.words));
+    DRUPE_TRY(print(text));
+    return 0;
+  }
+  if (line.words.front() == "quota") {
+    DRUPE_ASSIGN(const Opened opened, open_home(line.config));
+    DRUPE_ASSIGN(const std::string text, run_quota_command(*opened.store, *opened.quotas, line.words));
+    DRUPE_TRY(audit_command(line.config, opened, line.words));
     DRUPE_TRY(print(text));
     return 0;
   }

@@ -10,12 +10,15 @@
 #include "api/http/exchange.h"
 #include "api/json/value.h"
 #include "api/routes/envelope.h"
+#include "api/service/audit.h"
+#include "api/service/metrics.h"
 #include "api/service/networks.h"
 #include "api/service/processes.h"
 #include "api/service/rootfs.h"
 #include "api/service/sandboxes.h"
 #include "api/service/templates.h"
 #include "api/store/store.h"
+#include "api/store/token_store.h"
 
 namespace drupe::api {
 
@@ -26,6 +29,10 @@ struct Services {
   Networks& networks;
   RootfsCatalogue& rootfs;
   Templates& templates;
+  TokenStore& tokens;
+  Metrics& metrics;
+  Audit& audit;
+  bool log_requests = true;
 };
 
 struct Call {
@@ -33,6 +40,7 @@ struct Call {
   Services& services;
   User caller;                                           ///< Empty on open routes.
   std::map<std::string, std::string, std::less<>> path;  ///< Values of ":name" segments.
+  std::string made;                                      ///< Id of what the call has made.
 
   [[nodiscard]] const std::string& part(std::string_view name) const { return path.find(name)->second; }
   /// The sandbox that the path names.
@@ -49,7 +57,8 @@ struct Route {
   std::string_view method;
   std::string_view pattern;  ///< "/v1/sandboxes/:id/exec"
   RouteHandler handler;
-  bool open = false;  ///< Without a key.
+  bool open = false;     ///< Without a key.
+  bool runtime = false;  ///< Also with the delegated token of the sandbox that its ":id" names.
 };
 
 struct Page {
@@ -71,6 +80,8 @@ Answer<Page> read_page(const RequestHead& head);
 [[nodiscard]] std::vector<Route> tunnel_routes();
 [[nodiscard]] std::vector<Route> network_routes();
 [[nodiscard]] std::vector<Route> template_routes();
+[[nodiscard]] std::vector<Route> token_routes();
+[[nodiscard]] std::vector<Route> metric_routes();
 [[nodiscard]] std::vector<Route> unsupported_routes();
 
 }  // namespace drupe::api

@@ -178,6 +178,7 @@ Answer<Data> exec(Call& call) {
     error.retry_after_s = 0;
     return std::unexpected(std::move(error));
   }
+  call.services.metrics.count_exec(command->stream ? "streamed" : "buffered");
   return command->stream ? run_streamed(call, access, *command) : run_buffered(call, access, *command);
 }
 

@@ -121,6 +121,7 @@ Answer<Data> create(Call& call) {
   if (!spec) return std::unexpected(spec.error());
   const ProcessTarget target{place.row.id, std::move(place.directory)};
   API_ASSIGN(const ProcessView view, call.services.processes.create(target, *spec));
+  call.services.metrics.count_exec("process");
   return process_json(view);
 }
 

@@ -1,9 +1,12 @@
 #include "api/routes/router.h"
 
 #include <algorithm>
+#include <array>
 
 #include "api/json/writer.h"
 #include "api/routes/preview.h"
+#include "api/service/ids.h"
+#include "api/service/request_log.h"
 #include "base/log.h"
 #include "image/digest.h"
 
@@ -82,23 +85,50 @@ std::string paginated(const std::vector<std::string>& items, const Page& page) {
 
 Router::Router(Services services) : services_(services) {
   for (const auto& group :
-       {health_routes(), catalogue_routes(), sandbox_routes(), exec_routes(), file_routes(), process_routes(),
-        resource_routes(), tunnel_routes(), network_routes(), template_routes(), unsupported_routes()})
+       {health_routes(), catalogue_routes(), sandbox_routes(), resource_routes(), network_routes(),
+        template_routes(), token_routes(), metric_routes(), unsupported_routes()})
     for (const Route& route : group) entries_.push_back({route, split(route.pattern)});
+  // What is done within a sandbox.
+  for (const auto& group : {exec_routes(), file_routes(), process_routes(), tunnel_routes()})
+    for (Route route : group) {
+      route.runtime = true;
+      entries_.push_back({route, split(route.pattern)});
+    }
 }
 
-Answer<User> Router::authenticate(const RequestHead& head) {
-  const auto key = head.header("x-api-key");
+Answer<Router::Caller> Router::authenticate(const RequestHead& head) {
+  auto key = head.header("x-api-key");
+  // What collects metrics can often send no other header.
+  constexpr std::string_view kBearer = "Bearer ";
+  if (const auto bearer = head.header("authorization");
+      !key && bearer && head.segments == std::vector<std::string>{"metrics"} && bearer->starts_with(kBearer))
+    key = bearer->substr(kBearer.size());
   const ApiError unknown{401, "invalid api key", "", "auth"};
   if (!key || trimmed(*key).empty()) return std::unexpected(ApiError{401, "missing api key", "", "auth"});
   // Which of several was meant is anybody's guess.
   if (std::ranges::count(head.headers, "x-api-key", &Header::name) > 1) return std::unexpected(unknown);
-  API_ASSIGN(const auto user, services_.store.user_of_key(key_hash(trimmed(*key))));
+  const std::string hash = key_hash(trimmed(*key));
+  if (trimmed(*key).starts_with(kTokenPrefix)) {
+    API_ASSIGN(auto holder, services_.tokens.holder_of_token(hash));
+    if (!holder) return std::unexpected(unknown);
+    return Caller{std::move(holder->owner), std::move(holder->sandbox_id)};
+  }
+  API_ASSIGN(const auto user, services_.store.user_of_key(hash));
   if (!user) return std::unexpected(unknown);
-  return *user;
+  return Caller{*user, {}};
 }
 
-Answer<Data> Router::answer(Exchange& exchange) {
+Status Router::check_token(const Entry* found, const RequestHead& head, const Caller& caller) {
+  if (caller.only.empty()) return {};
+  if (found == nullptr || !found->route.runtime)
+    return fail(ErrorCode::kPermission, "a delegated token is not allowed to do this");
+  const auto id = std::ranges::find(found->segments, ":id") - found->segments.begin();
+  if (head.segments[static_cast<std::size_t>(id)] != caller.only)
+    return fail(ErrorCode::kNotFound, "sandbox not found");
+  return {};
+}
+
+Answer<Data> Router::answer(Exchange& exchange, Told& told) {
   const RequestHead& head = exchange.head();
   const Entry* found = nullptr;
   bool other_method = false;
@@ -112,25 +142,47 @@ Answer<Data> Router::answer(Exchange& exchange) {
     }
     other_method = true;
   }
-  Call call{exchange, services_, {}, {}};
+  if (found != nullptr) told.route = found->route.pattern;
+  Call call{exchange, services_, {}, {}, {}};
   // Asked before anything is said about what exists: an address has one answer for strangers.
   if (found == nullptr || !found->route.open) {
-    auto user = authenticate(head);
-    if (!user) return std::unexpected(std::move(user).error());
-    call.caller = *std::move(user);
+    auto caller = authenticate(head);
+    if (!caller) return std::unexpected(std::move(caller).error());
+    told.user = caller->user;
+    told.by = caller->only.empty() ? "key" : "token";
+    API_TRY(check_token(found, head, *caller));
+    call.caller = std::move(caller->user);
   }
   if (found == nullptr && other_method)
     return refuse(405, "method_not_allowed", "this address does not know the method " + head.method);
   if (found == nullptr) return refuse(404, "not_found", "there is nothing at this address: not found");
   for (std::size_t i = 0; i < found->segments.size(); ++i)
     if (found->segments[i].starts_with(':')) call.path[found->segments[i].substr(1)] = head.segments[i];
-  return found->route.handler(call);
+  if (const auto id = call.path.find("id"); id != call.path.end()) told.object = id->second;
+  auto data = found->route.handler(call);
+  if (!call.made.empty()) told.object = call.made;
+  return data;
 }
 
 void Router::handle(Exchange& exchange) {
-  if (const auto preview = preview_of(exchange.head(), services_.sandboxes.settings().preview_domain))
+  const auto begun = Clock::now();
+  const RequestScope scope(exchange.request_id());
+  Told told;
+  serve(exchange, told);
+  tell(exchange, told, std::chrono::duration<double, std::milli>(Clock::now() - begun).count());
+}
+
+void Router::serve(Exchange& exchange, Told& told) {
+  if (const auto preview = preview_of(exchange.head(), services_.sandboxes.settings().preview_domain)) {
+    told.route = "preview";
+    told.object = preview->id;
     return serve_preview(exchange, services_, *preview);
-  auto data = answer(exchange);
+  }
+  auto data = answer(exchange, told);
+  if (!data) {
+    told.code = data.error().code;
+    if (told.code.empty()) told.code = data.error().status == 401 ? "unauthorized" : "refused";
+  }
   // Clients of upgrades read a refusal to the end of the connection.
   if (!data && exchange.head().header_has("upgrade", "tcp-tunnel")) exchange.close_after();
   if (exchange.answered()) {
@@ -141,6 +193,24 @@ void Router::handle(Exchange& exchange) {
   if (!data && data.error().status >= 500)
     log(LogLevel::kWarning, exchange.request_id() + ": " + data.error().message);
   static_cast<void>(exchange.send(data ? success(**data) : failure(data.error())));
+}
+
+void Router::tell(const Exchange& exchange, const Told& told, double ms) {
+  constexpr std::array<std::string_view, 7> kMethods{"GET",   "HEAD",   "POST",   "PUT",
+                                                     "PATCH", "DELETE", "OPTIONS"};
+  const auto known = std::ranges::find(kMethods, exchange.head().method);
+  const std::string_view method = known == kMethods.end() ? "other" : *known;
+  const int status = exchange.status();
+  services_.metrics.count_request(method, told.route, status, ms);
+  if (!told.code.empty()) services_.metrics.count_error(told.code);
+  if (services_.log_requests)
+    log_request({exchange.request_id(), exchange.peer(), method, told.route, status, ms, told.user.id,
+                 told.object, told.code});
+  // Looking changes nothing; strangers could fill the file.
+  const bool looks = method == "GET" || method == "HEAD";
+  if (told.user.id.empty() || (looks && status != 403)) return;
+  services_.audit.write({exchange.request_id(), exchange.peer(), told.user.id, told.user.name, told.by,
+                         std::string(method) + " " + std::string(told.route), told.object, status});
 }
 
 }  // namespace drupe::api

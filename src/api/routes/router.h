@@ -21,8 +21,24 @@ class Router {
     Route route;
     std::vector<std::string> segments;
   };
-  Answer<User> authenticate(const RequestHead& head);
-  Answer<Data> answer(Exchange& exchange);
+  struct Caller {
+    User user;
+    std::string only;  ///< Id of the one sandbox that a delegated token works with; empty: everything.
+  };
+  Answer<Caller> authenticate(const RequestHead& head);
+  /// Whether a delegated token is good for this; anything else is.
+  static Status check_token(const Entry* found, const RequestHead& head, const Caller& caller);
+  /// What is said of a request in the logs.
+  struct Told {
+    std::string_view route = "none";
+    User user;
+    std::string_view by;
+    std::string object;
+    std::string code;
+  };
+  Answer<Data> answer(Exchange& exchange, Told& told);
+  void serve(Exchange& exchange, Told& told);
+  void tell(const Exchange& exchange, const Told& told, double ms);
 
   Services services_;
   std::vector<Entry> entries_;

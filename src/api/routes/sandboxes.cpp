@@ -8,13 +8,13 @@
 namespace drupe::api {
 namespace {
 
-constexpr std::int64_t kLeastAutoPause = 60, kMostAutoPause = 86'400;
+constexpr std::int64_t kMostAutoPause = 86'400;
 
 std::string shown(const Call& call, const SandboxView& view, bool created = false) {
   return sandbox_json(view, call.services.sandboxes.settings(), created);
 }
 
-Answer<CreateRequest> read_create(const Value& body) {
+Answer<CreateRequest> read_create(const Value& body, const SandboxSettings& settings) {
   CreateRequest request;
   API_ASSIGN(const auto shape, text_field(body, "shape"));
   if (!shape || shape->empty()) return refuse(400, "invalid_argument", "shape is needed");
@@ -33,7 +33,7 @@ Answer<CreateRequest> read_create(const Value& body) {
   API_ASSIGN(const auto ingress, bool_field(body, "ingress_enabled"));
   request.ingress = ingress.value_or(false);
   API_ASSIGN(request.auto_pause_s,
-             integer_field(body, "auto_pause_after_seconds", kLeastAutoPause, kMostAutoPause));
+             integer_field(body, "auto_pause_after_seconds", settings.least_auto_pause_s, kMostAutoPause));
   return request;
 }
 
@@ -70,7 +70,7 @@ Answer<std::vector<NetworkRow>> read_networks(Call& call, const Value& body) {
 Answer<Data> create(Call& call) {
   auto body = call.object();
   if (!body) return std::unexpected(body.error());
-  auto request = read_create(*body);
+  auto request = read_create(*body, call.services.sandboxes.settings());
   if (!request) return std::unexpected(request.error());
   if (auto good = check_unsupported(*body, call.services.sandboxes.settings()); !good)
     return std::unexpected(good.error());
@@ -78,6 +78,7 @@ Answer<Data> create(Call& call) {
   if (!networks) return std::unexpected(networks.error());
   request->networks = *std::move(networks);
   API_ASSIGN(const SandboxView view, call.services.sandboxes.create(call.caller.id, *request));
+  call.made = view.row.id;
   return shown(call, view, true);
 }
 
@@ -120,7 +121,8 @@ Answer<Data> patch(Call& call) {
   PatchRequest request;
   API_ASSIGN(request.ingress, bool_field(*body, "ingress_enabled"));
   API_ASSIGN(request.auto_pause_s,
-             integer_field(*body, "auto_pause_after_seconds", kLeastAutoPause, kMostAutoPause));
+             integer_field(*body, "auto_pause_after_seconds",
+                           call.services.sandboxes.settings().least_auto_pause_s, kMostAutoPause));
   API_ASSIGN(const auto disable, bool_field(*body, "disable_auto_pause"));
   request.disable_auto_pause = disable.value_or(false);
   API_ASSIGN(const SandboxView view, call.services.sandboxes.patch(call.caller.id, call.sandbox(), request));
@@ -155,6 +157,7 @@ Answer<Data> fork(Call& call) {
   API_ASSIGN(request.envs, map_field(*body, "envs"));
   API_ASSIGN(request.ingress, bool_field(*body, "ingress_enabled"));
   API_ASSIGN(const SandboxView view, call.services.sandboxes.fork(call.caller.id, call.sandbox(), request));
+  call.made = view.row.id;
   return shown(call, view);
 }
 
@@ -197,7 +200,7 @@ std::vector<Route> sandbox_routes() {
       {"POST", "/v1/sandboxes", create},
       {"GET", "/v1/sandboxes", list},
       {"GET", "/v1/sandboxes/by-ip/:ip", by_ip},
-      {"GET", "/v1/sandboxes/:id", get},
+      {"GET", "/v1/sandboxes/:id", get, false, true},
       {"PATCH", "/v1/sandboxes/:id", patch},
       {"DELETE", "/v1/sandboxes/:id", destroy},
       {"POST", "/v1/sandboxes/:id/pause", pause},

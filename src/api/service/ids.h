@@ -19,6 +19,8 @@ Status check_name_word(const std::string& name);
 
 /// `prefix` and 256 random bits in base64url: a secret.
 [[nodiscard]] std::string make_secret(std::string_view prefix);
+/// How the secret of a user's key, and of a delegated token, begins.
+inline constexpr std::string_view kKeyPrefix = "skp_", kTokenPrefix = "skp_sb_";
 /// What of a secret may be shown: its first 8 and last 4 characters.
 [[nodiscard]] std::string secret_hint(std::string_view secret);
 

@@ -97,13 +97,20 @@ Status Sandboxes::mark_ended(SandboxRow& row, Phase phase) {
 }
 
 Result<SandboxView> Sandboxes::look(SandboxRow row, Engine& engine) {
-  SandboxView view;
-  view.row = std::move(row);
   std::optional<State> shown;
   {
     const std::scoped_lock lock(mutex_);
-    if (const auto found = operations_.find(view.row.id); found != operations_.end()) shown = found->second;
+    if (const auto found = operations_.find(row.id); found != operations_.end()) shown = found->second;
   }
+  DRUPE_ASSIGN(SandboxView view, look_beneath(std::move(row), engine));
+  const bool living = view.row.phase == Phase::kCreating || view.row.phase == Phase::kLive;
+  if (living && shown) view.state = *shown;
+  return view;
+}
+
+Result<SandboxView> Sandboxes::look_beneath(SandboxRow row, Engine& engine) {
+  SandboxView view;
+  view.row = std::move(row);
   switch (view.row.phase) {
     case Phase::kDestroyed:
       view.state = State::kDestroyed;
@@ -115,7 +122,7 @@ Result<SandboxView> Sandboxes::look(SandboxRow row, Engine& engine) {
       view.state = State::kDestroying;
       return view;
     case Phase::kCreating:
-      view.state = shown.value_or(State::kCreating);
+      view.state = State::kCreating;
       return view;
     case Phase::kLive:
       break;
@@ -131,7 +138,7 @@ Result<SandboxView> Sandboxes::look(SandboxRow row, Engine& engine) {
     view.state = view.row.phase == Phase::kDestroying ? State::kDestroying : State::kDestroyed;
     return view;
   }
-  view.state = shown.value_or(state_of(*info));
+  view.state = state_of(*info);
   view.ip = inner::kGuestV4;
   if (info->record.paused_ns != 0) view.paused_ns = info->record.paused_ns;
   return view;

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "api/service/engines.h"
+#include "api/service/metrics.h"
+#include "api/service/quota.h"
 #include "api/service/rootfs.h"
 #include "api/store/store.h"
 #include "base/event_loop.h"
@@ -27,8 +29,12 @@ struct SandboxSettings {
   std::vector<std::string> open_ranges;  ///< Closed address ranges that egress rules may name.
   std::int64_t most_disk_mib = std::int64_t{1} << 20;
   std::string preview_domain = "sb.localhost";
-  std::string preview_template;        ///< "http://<id>-<port>.sb.localhost:7070", with these words in it.
-  std::chrono::seconds retention{90};  ///< How long an ended sandbox can still be seen.
+  std::string preview_template;          ///< "http://<id>-<port>.sb.localhost:7070", with these words in it.
+  std::chrono::seconds retention{90};    ///< How long an ended sandbox can still be seen.
+  Usage quota;                           ///< Of users who have none of their own; 0: no bound.
+  std::chrono::seconds paused_ttl{0};    ///< A sandbox that was paused for so long is destroyed; 0: never.
+  std::chrono::seconds max_lifetime{0};  ///< Since it was created; 0: none.
+  std::int64_t least_auto_pause_s = 60;
 };
 
 enum class State : std::uint8_t {
@@ -79,6 +85,9 @@ struct PatchRequest {
   bool disable_auto_pause = false;
 };
 
+/// Two words with '-' between.
+[[nodiscard]] std::string made_up_name();
+
 /// Payload over its network.
 struct Traffic {
   std::uint64_t used_bytes = 0;  ///< Both ways, since it was made.
@@ -89,8 +98,14 @@ struct Traffic {
 /// change the life of one sandbox exclude each other: the second is kInvalidState at once.
 class Sandboxes {
  public:
-  Sandboxes(SandboxSettings settings, Store& store, Engines& engines, RootfsCatalogue& rootfs)
-      : settings_(std::move(settings)), store_(store), engines_(engines), rootfs_(rootfs) {}
+  Sandboxes(SandboxSettings settings, Store& store, QuotaStore& quotas, Engines& engines,
+            RootfsCatalogue& rootfs, Metrics& metrics)
+      : settings_(std::move(settings)),
+        store_(store),
+        quotas_(quotas),
+        engines_(engines),
+        rootfs_(rootfs),
+        metrics_(metrics) {}
 
   /// Brings the store in line with the machines that are there, after whatever happened to the last process.
   Status reconcile();
@@ -101,6 +116,8 @@ class Sandboxes {
   Result<std::vector<SandboxView>> list(const std::string& owner);
   Result<SandboxView> patch(const std::string& owner, const std::string& id, const PatchRequest& request);
   Result<SandboxView> destroy(const std::string& owner, const std::string& id);
+  /// Destroys what has outlived its time by the settings. Gives how long to wait before the next call.
+  Result<std::chrono::milliseconds> end_overdue();
   Result<SandboxView> pause(const std::string& owner, const std::string& id);
   Result<SandboxView> resume(const std::string& owner, const std::string& id);
   Result<SandboxView> fork(const std::string& owner, const std::string& id, const ForkRequest& request);
@@ -155,6 +172,8 @@ class Sandboxes {
   Result<SandboxRow> own_row(const std::string& owner, const std::string& id);
   Result<SandboxView> look(SandboxRow row, Engine& engine);
   Result<SandboxView> look(SandboxRow row);
+  /// What it is beneath the operation that the caller has on it.
+  Result<SandboxView> look_beneath(SandboxRow row, Engine& engine);
   Status require(const SandboxView& view, State state, std::string_view to_do);
   Result<Operation> begin(const std::string& id, State shown);
   Result<Operation> begin_when_idle(const std::string& id, State shown, Deadline deadline);
@@ -164,13 +183,28 @@ class Sandboxes {
   Status reconcile_row(SandboxRow row, Engine& engine);
   Status set_idle_timeout(Engine& engine, const SandboxRow& row);
   Status mark_ended(SandboxRow& row, Phase phase);
+  using Condition = std::function<bool(const SandboxView&)>;
+  /// Destroys it when `wanted` holds once nothing else is done with it; else its view as it is.
+  Result<SandboxView> end_if(const std::string& owner, const std::string& id, const Condition& wanted);
+
+  // sandboxes_bounds.cpp
+  /// kPermission when the owner's quota does not have so much more.
+  Status check_room(const std::string& owner, const Usage& more, Engine& engine);
+  /// Adds the row of a new sandbox when there is room for it; `made_up`: its name, too.
+  Status add_row(SandboxRow& row, bool made_up, Engine& engine);
+  /// When its time is over.
+  [[nodiscard]] std::optional<std::int64_t> due_ns(const SandboxView& view) const;
 
   SandboxSettings settings_;
   std::function<void(const std::string&)> on_gone_;
   Store& store_;
+  QuotaStore& quotas_;
   Engines& engines_;
   RootfsCatalogue& rootfs_;
+  Metrics& metrics_;
 
+  std::mutex quota_mutex_;  ///< Held from counting to what is counted; before mutex_.
+  std::map<std::string, std::int64_t> growing_mib_;  ///< Under quota_mutex_: by owner, not yet in a row.
   std::mutex mutex_;
   std::condition_variable idle_;
   std::map<std::string, State> operations_;  ///< Under mutex_: id, what its operation is shown as.

@@ -14,7 +14,6 @@
 namespace drupe::api {
 namespace {
 
-constexpr int kNameTries = 8;
 constexpr std::size_t kMostEnvs = 64, kMostEnvValue = 4096, kMostEnvBytes = 64 * 1024;
 constexpr std::size_t kMostKeys = 64, kMostKeyBytes = 16 * 1024;
 /// A client gives up deleting after half a minute.
@@ -56,12 +55,6 @@ Status check_keys(const std::vector<std::string>& keys) {
   return {};
 }
 
-std::string made_up_name() {
-  std::string name = invent_name();
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
 bool is_terminal(State state) {
   return state == State::kDestroyed || state == State::kFailed;
 }
@@ -72,6 +65,12 @@ void add_keys(std::vector<std::string>& known, const std::vector<std::string>& k
 }
 
 }  // namespace
+
+std::string made_up_name() {
+  std::string name = invent_name();
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
 
 Result<SandboxRow> Sandboxes::new_row(const std::string& owner, const CreateRequest& request) {
   const auto shape = find_shape(request.shape);
@@ -113,16 +112,10 @@ Result<SandboxView> Sandboxes::create(const std::string& owner, const CreateRequ
   if (request.disk_mib == 0)
     row.disk_mib = std::max(row.disk_mib, static_cast<std::int64_t>(image.virtual_bytes >> 20));
   DRUPE_ASSIGN(Operation operation, begin(row.id, State::kCreating));
-  Status added = fail(ErrorCode::kHost, "no name was tried");
-  for (int i = 0; i < kNameTries && !added; ++i) {
-    if (!request.name) row.name = made_up_name() + (i < kNameTries / 2 ? "" : "-" + row.id.substr(25));
-    added = store_.add_sandbox(row);
-    if (!added && added.error().code != ErrorCode::kAlreadyExists)
-      return std::unexpected(std::move(added).error());
-    if (request.name) break;
+  {
+    DRUPE_ASSIGN(const auto engine, engines_.lease());
+    DRUPE_TRY(add_row(row, !request.name, *engine));
   }
-  if (!added)
-    return fail(ErrorCode::kAlreadyExists, "a sandbox with the name \"" + row.name + "\" already exists");
   auto view = start_new(row, request, network, image);
   if (!view) static_cast<void>(store_.drop_sandbox(row.id));
   return view;
@@ -149,13 +142,17 @@ Result<SandboxView> Sandboxes::start_new(SandboxRow row, const CreateRequest& re
   Status started = store_.update_sandbox(row);
   for (const NetworkRow& one : request.networks)
     if (started) started = join_network(*engine, one, row);
-  if (started)
+  if (started) {
     if (auto timings = engine->start(row.engine_id, false, false); !timings)
       started = std::unexpected(std::move(timings).error());
+    else
+      for (const auto& [stage, ms] : timings->stages) metrics_.observe_stage(stage, ms);
+  }
   row.phase = Phase::kLive;
   row.running_ns = now_ns();
   row.spawn_us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun).count();
   if (started) started = store_.update_sandbox(row);
+  if (started) metrics_.observe_stage("total", static_cast<double>(*row.spawn_us) / 1000);
   if (!started) {
     if (auto removed = engine->remove(row.engine_id, true); !removed)
       log(LogLevel::kError, "A sandbox that did not start could not be removed: " + removed.error().message);
@@ -188,6 +185,11 @@ Result<SandboxView> Sandboxes::patch(const std::string& owner, const std::string
 }
 
 Result<SandboxView> Sandboxes::destroy(const std::string& owner, const std::string& id) {
+  return end_if(owner, id, {});
+}
+
+Result<SandboxView> Sandboxes::end_if(const std::string& owner, const std::string& id,
+                                      const Condition& wanted) {
   DRUPE_ASSIGN(SandboxRow row, own_row(owner, id));
   if (row.phase == Phase::kDestroyed || row.phase == Phase::kFailed) {
     SandboxView view;
@@ -199,10 +201,14 @@ Result<SandboxView> Sandboxes::destroy(const std::string& owner, const std::stri
   if (!operation) return std::unexpected(std::move(operation).error());
   // What the operation before has made of it.
   DRUPE_ASSIGN(row, own_row(owner, id));
+  DRUPE_ASSIGN(const auto engine, engines_.lease());
+  if (wanted) {
+    DRUPE_ASSIGN(SandboxView view, look_beneath(row, *engine));
+    if (!wanted(view)) return view;
+  }
   if (row.phase == Phase::kLive || row.phase == Phase::kDestroying) {
     row.phase = Phase::kDestroying;  // its name is free from here on
     DRUPE_TRY(store_.update_sandbox(row));
-    DRUPE_ASSIGN(const auto engine, engines_.lease());
     if (auto removed = engine->remove(row.engine_id, true);
         !removed && removed.error().code != ErrorCode::kNotFound)
       return std::unexpected(std::move(removed).error());
@@ -234,8 +240,11 @@ Result<SandboxView> Sandboxes::resume(const std::string& owner, const std::strin
     DRUPE_TRY(require(before, State::kPaused, "resuming it"));
   }
   DRUPE_TRY(check_isolation());
-  DRUPE_ASSIGN(Operation operation, begin(id, State::kResuming));
   DRUPE_ASSIGN(const auto engine, engines_.lease());
+  std::unique_lock quota_lock(quota_mutex_);
+  DRUPE_TRY(check_room(owner, {0, row.vcpu, row.mem_mib, 0}, *engine));
+  DRUPE_ASSIGN(Operation operation, begin(id, State::kResuming));
+  quota_lock.unlock();
   DRUPE_TRY(engine->resume(row.engine_id, false));
   row.resumed_ns = row.running_ns = now_ns();
   DRUPE_TRY(store_.update_sandbox(row));
@@ -275,12 +284,7 @@ Result<SandboxView> Sandboxes::fork(const std::string& owner, const std::string&
   if (request.ssh_pubkeys) child.ssh_pubkeys = *request.ssh_pubkeys;
   if (request.ingress) child.ingress = *request.ingress;
   DRUPE_ASSIGN(const Operation of_child, begin(child.id, State::kForking));
-  Status added = fail(ErrorCode::kHost, "no name was tried");
-  for (int i = 0; i < kNameTries && !added; ++i) {
-    child.name = made_up_name() + (i < kNameTries / 2 ? "" : "-" + child.id.substr(25));
-    added = store_.add_sandbox(child);
-  }
-  DRUPE_TRY(std::move(added));
+  DRUPE_TRY(add_row(child, true, *engine));
   const auto begun = Clock::now();
   const auto make = [&]() -> Status {
     ForkOptions options;

@@ -10,6 +10,15 @@ namespace {
 constexpr std::chrono::seconds kGrowLimit{60};
 constexpr std::chrono::seconds kAnswerLimit{10};
 
+Status tell_size(Engine& engine, const SandboxRow& row, std::int64_t disk_mib) {
+  DRUPE_ASSIGN(const auto client, engine.connect(row.engine_id, false));
+  ByteWriter size;
+  size.number(static_cast<std::uint64_t>(disk_mib) << 20);
+  DRUPE_TRY(client->call(static_cast<std::uint16_t>(ShimRequest::kGrowDisk), size.bytes(),
+                         Clock::now() + kGrowLimit));
+  return {};
+}
+
 }  // namespace
 
 Result<SandboxView> Sandboxes::grow_disk(const std::string& owner, const std::string& id,
@@ -24,13 +33,21 @@ Result<SandboxView> Sandboxes::grow_disk(const std::string& owner, const std::st
   if (disk_mib > settings_.most_disk_mib)
     return fail(ErrorCode::kInvalidArgument,
                 "disk_mib is not allowed to be more than " + std::to_string(settings_.most_disk_mib));
-  DRUPE_ASSIGN(const auto client, engine->connect(view.row.engine_id, false));
-  ByteWriter size;
-  size.number(static_cast<std::uint64_t>(disk_mib) << 20);
-  DRUPE_TRY(client->call(static_cast<std::uint16_t>(ShimRequest::kGrowDisk), size.bytes(),
-                         Clock::now() + kGrowLimit));
-  view.row.disk_mib = disk_mib;
-  DRUPE_TRY(store_.update_sandbox(view.row));
+  const std::int64_t more = disk_mib - view.row.disk_mib;
+  {
+    const std::scoped_lock lock(quota_mutex_);
+    std::int64_t& growing = growing_mib_[owner];
+    DRUPE_TRY(check_room(owner, {0, 0, 0, more + growing}, *engine));
+    growing += more;
+  }
+  auto grown = tell_size(*engine, view.row, disk_mib);
+  if (grown) view.row.disk_mib = disk_mib;
+  if (grown) grown = store_.update_sandbox(view.row);
+  {
+    const std::scoped_lock lock(quota_mutex_);
+    if ((growing_mib_[owner] -= more) == 0) growing_mib_.erase(owner);
+  }
+  DRUPE_TRY(std::move(grown));
   return view;
 }
 

@@ -98,6 +98,26 @@ CREATE TABLE templates (
 CREATE UNIQUE INDEX template_names ON templates (owner, name) WHERE deleted = 0 AND status <> 'failed';
 CREATE INDEX template_images ON templates (image_id);
 )sql",
+    // 5: delegated tokens; what each user may have.
+    R"sql(
+CREATE TABLE tokens (
+  sandbox_id TEXT PRIMARY KEY,
+  hash TEXT NOT NULL UNIQUE,
+  hint TEXT NOT NULL,
+  created_ns INTEGER NOT NULL,
+  rotated_ns INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER tokens_end AFTER DELETE ON sandboxes BEGIN
+  DELETE FROM tokens WHERE sandbox_id = OLD.id;
+END;
+CREATE TABLE quotas (
+  user_id TEXT PRIMARY KEY REFERENCES users (id),
+  sandboxes INTEGER,
+  vcpu INTEGER,
+  mem_mib INTEGER,
+  disk_mib INTEGER
+) STRICT, WITHOUT ROWID;
+)sql",
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include "base/files.h"
 
@@ -72,12 +73,26 @@ std::optional<std::string> Statement::maybe_text(int column) const {
   return text(column);
 }
 
-Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
-  // Made here first, so that it never has another mode. SQLite gives its companions the same. One that is
-  // there is not opened: closing it again would give up the locks of this process's other connections, and
-  // the next process to leave would take itself for the last one and remove the log that they write.
+namespace {
+
+/// Made here first, so that it never has another mode. SQLite gives its companions the same. One that is
+/// there is not opened: closing any descriptor of a file drops this process's locks on it, those of its other
+/// connections, too.
+Status make_file(const std::string& path) {
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) == 0) {
+    if (S_ISREG(info.st_mode)) return {};
+    return fail(ErrorCode::kIntegrity, path + " is no regular file");
+  }
   const auto made = open_at(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   if (!made && made.error().sys_errno != EEXIST) return std::unexpected(made.error());
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
+  DRUPE_TRY(make_file(path));
   sqlite3* handle = nullptr;
   const int code = sqlite3_open_v2(
       path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);

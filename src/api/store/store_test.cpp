@@ -1,15 +1,18 @@
 // The store, and its formats: what every earlier version of druped wrote is read by this one.
 #include "api/store/store.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "api/store/migrations.h"
+#include "api/store/quota_store.h"
 #include "api/store/sqlite.h"
+#include "api/store/template_store.h"
 #include "api/store/testing/old_formats.h"
+#include "api/store/token_store.h"
 
 namespace drupe::api {
 namespace {
@@ -25,7 +28,9 @@ class StoreFile : public ::testing::Test {
     directory_ = directory;
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
-  std::string path(std::string_view name = "accounts.db") const { return directory_ + "/" + std::string(name); }
+  std::string path(std::string_view name = "accounts.db") const {
+    return directory_ + "/" + std::string(name);
+  }
 
   // A file as the version of that number left it.
   std::string written_by(int version) const {
@@ -34,7 +39,8 @@ class StoreFile : public ::testing::Test {
     EXPECT_TRUE(database.has_value());
     if (!database) return file;
     for (int step = 1; step <= version; ++step)
-      EXPECT_TRUE((*database)->execute(std::string(testing::kOldFormats.at(static_cast<std::size_t>(step - 1)))));
+      EXPECT_TRUE(
+          (*database)->execute(std::string(testing::kOldFormats.at(static_cast<std::size_t>(step - 1)))));
     EXPECT_TRUE((*database)->execute("PRAGMA user_version = " + std::to_string(version)));
     return file;
   }
@@ -44,7 +50,8 @@ class StoreFile : public ::testing::Test {
     auto database = Database::open(file);
     EXPECT_TRUE(database.has_value());
     if (!database) return lines;
-    auto statement = (*database)->prepare("SELECT name || ': ' || coalesce(sql, '') FROM sqlite_schema ORDER BY name");
+    auto statement =
+        (*database)->prepare("SELECT name || ': ' || coalesce(sql, '') FROM sqlite_schema ORDER BY name");
     EXPECT_TRUE(statement.has_value());
     while (statement && statement->step().value_or(false)) {
       std::string line = statement->text(0);
@@ -101,6 +108,23 @@ TEST_F(StoreFile, WhatEarlierVersionsWroteIsRead) {
     if (version >= 3) {
       ASSERT_EQ(networks->size(), 1U);
       EXPECT_EQ(networks->front().name, "back");
+    }
+    if (version >= 4) {
+      auto templates = TemplateStore::open(file);
+      ASSERT_TRUE(templates);
+      const auto rows = (*templates)->list("usr_alice");
+      ASSERT_TRUE(rows && rows->size() == 1);
+      EXPECT_EQ(rows->front().status, TemplateStatus::kReady);
+    }
+    if (version >= 5) {
+      auto tokens = open_sqlite_tokens(file);
+      ASSERT_TRUE(tokens);
+      const auto holder = (*tokens)->holder_of_token("token-hash");
+      ASSERT_TRUE(holder && *holder);
+      EXPECT_EQ((*holder)->sandbox_id, "sb-old");
+      auto quotas = open_sqlite_quotas(file);
+      ASSERT_TRUE(quotas);
+      EXPECT_EQ((*quotas)->quota_of("usr_alice").value_or(Quota{}).mem_mib, 4096);
     }
     // It is a store like a new one: rules hold, and what is written is read.
     SandboxRow second = row;

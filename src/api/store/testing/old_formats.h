@@ -1,5 +1,5 @@
-// What each version of druped added to its store, as it was released, with a row of everything. These texts are
-// never changed; a version that is added to migrations.cpp is added here.
+// What each version of druped added to its store, as it was released, with a row of everything. These texts
+// are never changed; a version that is added to migrations.cpp is added here.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace drupe::api::testing {
 
-inline constexpr std::array<std::string_view, 3> kOldFormats{
+inline constexpr std::array<std::string_view, 5> kOldFormats{
     // 1
     R"sql(
 CREATE TABLE users (
@@ -87,6 +87,48 @@ CREATE TABLE networks (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX network_names ON networks (owner, name);
 INSERT INTO networks VALUES ('net-1', 'usr_alice', 'back', 1700000000700000000);
+)sql",
+    // 4
+    R"sql(
+CREATE TABLE templates (
+  id TEXT PRIMARY KEY,
+  owner TEXT NOT NULL REFERENCES users (id),
+  name TEXT NOT NULL,
+  base TEXT NOT NULL,
+  dockerfile TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('pending', 'building', 'ready', 'failed')),
+  image_id TEXT NOT NULL,
+  ext4_size INTEGER NOT NULL,
+  created_ns INTEGER NOT NULL,
+  built_ns INTEGER,
+  deleted INTEGER NOT NULL,
+  error TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX template_names ON templates (owner, name) WHERE deleted = 0 AND status <> 'failed';
+CREATE INDEX template_images ON templates (image_id);
+INSERT INTO templates VALUES ('tpl_1', 'usr_alice', 'tools', 'devbox:1', 'FROM devbox:1', 'ready', 'abc', 4096, 1700000000800000000, 1700000000900000000, 0, '');
+)sql",
+    // 5
+    R"sql(
+CREATE TABLE tokens (
+  sandbox_id TEXT PRIMARY KEY,
+  hash TEXT NOT NULL UNIQUE,
+  hint TEXT NOT NULL,
+  created_ns INTEGER NOT NULL,
+  rotated_ns INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER tokens_end AFTER DELETE ON sandboxes BEGIN
+  DELETE FROM tokens WHERE sandbox_id = OLD.id;
+END;
+CREATE TABLE quotas (
+  user_id TEXT PRIMARY KEY REFERENCES users (id),
+  sandboxes INTEGER,
+  vcpu INTEGER,
+  mem_mib INTEGER,
+  disk_mib INTEGER
+) STRICT, WITHOUT ROWID;
+INSERT INTO tokens VALUES ('sb-old', 'token-hash', 'skp_sb_...wxyz', 1700000000900000000, NULL);
+INSERT INTO quotas VALUES ('usr_alice', 20, NULL, 4096, NULL);
 )sql",
 };
 
