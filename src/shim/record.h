@@ -130,6 +130,7 @@ struct SandboxRecord {
   std::string confinement;  ///< "full" | "partial" | "weak"
   std::vector<std::string> confinement_missing;
   NetworkRecord network;
+  bool self_control = false;  ///< The guest may ask for its own pause and removal.
   bool host_ca = false;  ///< The guest trusts the certificate authorities of the host.
 };
 

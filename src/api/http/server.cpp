@@ -181,8 +181,8 @@ void ServerImpl::accept_all() {
     Connection connection;
     sockaddr_storage peer{};
     socklen_t size = sizeof peer;
-    connection.fd = UniqueFd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size,
-                                       SOCK_NONBLOCK | SOCK_CLOEXEC));
+    connection.fd = UniqueFd(
+        ::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!connection.fd.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;

@@ -12,15 +12,15 @@
 namespace drupe::api {
 
 struct Config {
-  std::string home;                         ///< home: empty is the engine's default.
-  std::string address = "127.0.0.1";        ///< address: numeric; what is not loopback needs insecure_public.
-  std::uint16_t port = 7070;                ///< port
-  bool accept_emulation = false;            ///< accept_emulation
-  bool insecure_public = false;             ///< insecure_public: listen on any address without TLS.
-  std::string tls_cert, tls_key;            ///< tls_cert, tls_key: PEM files; both or none.
-  std::string public_url;                   ///< public_url: as clients reach this server; empty: by its address.
-  std::string region = "local";             ///< region
-  std::string default_rootfs = "devbox:1";  ///< default_rootfs
+  std::string home;                   ///< home: empty is the engine's default.
+  std::string address = "127.0.0.1";  ///< address: numeric; what is not loopback needs insecure_public.
+  std::uint16_t port = 7070;          ///< port
+  bool accept_emulation = false;      ///< accept_emulation
+  bool insecure_public = false;       ///< insecure_public: listen on any address without TLS.
+  std::string tls_cert, tls_key;      ///< tls_cert, tls_key: PEM files; both or none.
+  std::string public_url;             ///< public_url: as clients reach this server; empty: by its address.
+  std::string region = "local";       ///< region
+  std::string default_rootfs = "devbox:1";      ///< default_rootfs
   std::string preview_domain = "sb.localhost";  ///< preview_domain
   std::vector<std::string> open_ranges;         ///< egress.open_ranges
   std::vector<std::string> ceiling;             ///< egress.ceiling; empty: none.
@@ -34,6 +34,9 @@ struct Config {
   std::int64_t quota_vcpu = 0;                  ///< quota.vcpu
   std::int64_t quota_mem_mib = 0;               ///< quota.mem_mib
   std::int64_t quota_disk_mib = 0;              ///< quota.disk_mib
+  std::string pool_image;                       ///< pool.image; empty: no pool.
+  std::string pool_shape = "s-1vcpu-1gb";       ///< pool.shape
+  std::int64_t pool_size = 2;                   ///< pool.size
   std::string log_format = "text";              ///< log.format: "text" or "json"
   bool log_requests = true;                     ///< log.requests
   std::int64_t audit_mib = 16;                  ///< log.audit_mib: of each of the five files; 0: none

@@ -10,7 +10,7 @@ constexpr std::int64_t kMost = 1'000'000'000;
 
 struct Part {
   std::string_view name;
-  std::optional<std::int64_t> Quota::*member;
+  std::optional<std::int64_t> Quota::* member;
 };
 constexpr std::array kParts{Part{"sandboxes", &Quota::sandboxes}, Part{"vcpu", &Quota::vcpu},
                             Part{"mem_mib", &Quota::mem_mib}, Part{"disk_mib", &Quota::disk_mib}};

@@ -20,12 +20,24 @@ Answer<Data> metrics(Call& call) {
   Metrics::Gauge sandboxes{"druped_sandboxes", "Sandboxes by state.", {}};
   for (int i = 0; i <= static_cast<int>(State::kFailed); ++i) {
     const auto state = static_cast<State>(i);
-    sandboxes.samples.push_back(
-        {"state", std::string(to_string(state)), static_cast<double>(states[state])});
+    sandboxes.samples.push_back({"state", std::string(to_string(state)), static_cast<double>(states[state])});
+  }
+  std::vector<Metrics::Gauge> gauges{std::move(sandboxes)};
+  if (const auto pool = call.services.sandboxes.pool()) {
+    const PoolStatus& status = pool->status;
+    gauges.push_back({"druped_pool_ready",
+                      "Sandboxes that wait in the pool.",
+                      {{"", "", static_cast<double>(status.ready)}}});
+    gauges.push_back({"druped_pool_sandboxes",
+                      "What became of the pool's sandboxes since the start.",
+                      {{"how", "made", static_cast<double>(status.made)},
+                       {"how", "claimed", static_cast<double>(status.claimed)},
+                       {"how", "evicted", static_cast<double>(status.evicted)},
+                       {"how", "failed", static_cast<double>(status.failed)}}});
   }
   Response response;
   response.content_type = "text/plain; version=0.0.4";
-  response.body = call.services.metrics.text({sandboxes});
+  response.body = call.services.metrics.text(gauges);
   API_TRY(call.exchange.send(response));
   return std::nullopt;
 }
@@ -37,7 +49,8 @@ Result<GuestStats> stats_of(Sandboxes::Access& access) {
 }
 
 Answer<Data> sandbox_metrics(Call& call) {
-  API_ASSIGN(auto access, call.services.sandboxes.access(call.caller.id, call.sandbox(), "reading its metrics"));
+  API_ASSIGN(auto access,
+             call.services.sandboxes.access(call.caller.id, call.sandbox(), "reading its metrics"));
   API_ASSIGN(const GuestStats first, stats_of(access));
   API_TRY(access.engine->loop().run_until([] { return false; }, Clock::now() + kSample));
   API_ASSIGN(const GuestStats last, stats_of(access));

@@ -41,8 +41,7 @@ Status Audit::open_file() {
 
 void Audit::rotate() {
   const int dir = directory_.get();
-  for (int age = kOlder; age > 1; --age)
-    ::renameat(dir, older(age - 1).c_str(), dir, older(age).c_str());
+  for (int age = kOlder; age > 1; --age) ::renameat(dir, older(age - 1).c_str(), dir, older(age).c_str());
   ::renameat(dir, kName, dir, older(1).c_str());
 }
 

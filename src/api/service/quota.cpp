@@ -8,8 +8,8 @@ namespace {
 
 struct Part {
   std::string_view unit;
-  std::int64_t Usage::*of_usage;
-  std::optional<std::int64_t> Quota::*of_quota;
+  std::int64_t Usage::* of_usage;
+  std::optional<std::int64_t> Quota::* of_quota;
 };
 constexpr std::array kParts{
     Part{"sandboxes", &Usage::sandboxes, &Quota::sandboxes},
