@@ -132,7 +132,8 @@ Result<std::string> run_task(OpenKind kind, const FileOptions& options) {
     DRUPE_ASSIGN(const UserIds user, find_user_of_image(options.user));
     DRUPE_TRY(become(user));
   }
-  if (options.path.empty() && kind != OpenKind::kTunnel && kind != OpenKind::kTrust)
+  if (options.path.empty() && kind != OpenKind::kTunnel && kind != OpenKind::kTrust &&
+      kind != OpenKind::kSelf)
     return fail(ErrorCode::kInvalidArgument, "The path is empty");
   switch (kind) {
     case OpenKind::kReadFile:
@@ -167,6 +168,8 @@ Result<std::string> run_task(OpenKind kind, const FileOptions& options) {
       return tunnel_task(options);
     case OpenKind::kTrust:
       return trust_task();
+    case OpenKind::kSelf:
+      return self_task();
     default:
       return fail(ErrorCode::kUnsupported, "This kind of stream is not known here");
   }

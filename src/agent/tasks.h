@@ -27,6 +27,7 @@ Result<std::string> walk_task(const FileOptions& options);
 Result<std::string> watch_task(const FileOptions& options);
 Result<std::string> tunnel_task(const FileOptions& options);
 Result<std::string> trust_task();
+Result<std::string> self_task();
 
 // Shared by them.
 

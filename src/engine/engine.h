@@ -69,6 +69,8 @@ struct SandboxOptions {
   NetworkOptions network;
   /// The guest also trusts the certificate authorities that this host's clients trust (engine/host_trust.h).
   bool host_ca = false;
+  /// Its work may ask for its own pause and removal (docs/guest.md, "Self control").
+  bool self_control = false;
   std::vector<std::string> networks;  ///< Private ones to be in, by name or id.
   bool detached = false, auto_remove = false;
   bool require_hardware = false;

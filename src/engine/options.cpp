@@ -273,6 +273,7 @@ Status apply_image(SandboxRecord& record, const SandboxOptions& options, const I
   record.cpus = options.cpus;
   record.shape = shape_for(options.cpus, options.memory_mib);
   record.host_ca = options.host_ca;
+  record.self_control = options.self_control;
   record.image_env = merge_env(image_env(options, config), options.env);
   record.image_user = options.user.empty() ? config.user : options.user;
   record.image_cwd = options.cwd.empty() ? config.working_dir : options.cwd;

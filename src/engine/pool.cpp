@@ -104,6 +104,7 @@ Result<Ready> PoolImpl::make_one() {
   sandbox.image = options_.image;
   sandbox.memory_mib = options_.memory_mib;
   sandbox.cpus = options_.cpus;
+  sandbox.disk_bytes = options_.disk_bytes;
   sandbox.idle = true;
   sandbox.auto_remove = true;
   sandbox.labels = {{kPoolLabel, "1"}};
@@ -209,8 +210,8 @@ Result<Pool::Claim> PoolImpl::claim(Engine& engine, const SandboxOptions& option
     return fail(ErrorCode::kInvalidArgument, "The pool keeps sandboxes of another image or shape");
   DRUPE_TRY(check_options(options, std::thread::hardware_concurrency()));
   // Another disk size, a network or the host's authorities need a start of their own.
-  while (options.disk_bytes == 0 && options.network.mode == NetworkMode::kNone && options.networks.empty() &&
-         !options.host_ca) {
+  while (options.disk_bytes == options_.disk_bytes && options.network.mode == NetworkMode::kNone &&
+         options.networks.empty() && !options.host_ca) {
     auto ready = take_ready();
     if (!ready) break;
     const std::string id = ready->sandbox.record.id;

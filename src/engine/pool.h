@@ -20,7 +20,8 @@ struct PoolOptions {
   std::string image;
   std::uint64_t memory_mib = 512;
   double cpus = 1;
-  std::uint32_t size = 2;  ///< Sandboxes kept ready, 1..64.
+  std::uint64_t disk_bytes = 0;  ///< As SandboxOptions::disk_bytes.
+  std::uint32_t size = 2;        ///< Sandboxes kept ready, 1..64.
   /// Each is asked to run an inert command this often, so that its memory stays warm and a dead one is
   /// noticed.
   std::chrono::seconds keep_alive{60};

@@ -174,6 +174,7 @@ enum class OpenKind : std::uint8_t {
   kWatch = 16,   ///< path. stdout: WatchEvent records until reset.
   kTunnel = 17,  ///< TCP to 127.0.0.1:port (or [::1]) inside the guest. stdin/stdout are the two directions.
   kTrust = 18,  ///< stdin: TrustBundle (protocol/trust.h), which the guest's clients trust when it has ended.
+  kSelf = 19,   ///< stdout: "pause\n" or "delete\n" for each wish of the guest's work, until its stdin ends.
 };
 
 struct ResourceLimit {

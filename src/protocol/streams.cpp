@@ -135,7 +135,7 @@ Result<OpenRequest> OpenRequest::decode(ByteView bytes) {
   ByteReader reader(bytes);
   OpenRequest m;
   const auto kind = reader.number<std::uint8_t>();
-  if (kind == 0 || kind > static_cast<std::uint8_t>(OpenKind::kTrust))
+  if (kind == 0 || kind > static_cast<std::uint8_t>(OpenKind::kSelf))
     return fail(ErrorCode::kUnsupported, "This kind of stream is not known here");
   m.kind = static_cast<OpenKind>(kind);
   if (m.kind == OpenKind::kExec || m.kind == OpenKind::kAttach) {

@@ -307,6 +307,7 @@ void put_files(Json& json, const SandboxRecord& record) {
   json["confinement_missing"] = from_list(record.confinement_missing);
   json["network"] = json_of(record.network);
   json["host_ca"] = record.host_ca;
+  json["self_control"] = record.self_control;
 }
 
 void get_files(const Json& json, Fields& fields, SandboxRecord& record) {
@@ -322,6 +323,7 @@ void get_files(const Json& json, Fields& fields, SandboxRecord& record) {
   record.isolation = fields.bytes("isolation");
   record.confinement = fields.bytes("confinement");
   record.confinement_missing = fields.list("confinement_missing");
+  if (json.contains("self_control")) record.self_control = fields.flag("self_control");
   if (json.contains("host_ca")) record.host_ca = fields.flag("host_ca");  // Newer than the first records.
   // "none" stood there before there were networks.
   if (json.contains("network") && json["network"].is_string()) return;

@@ -130,7 +130,8 @@ struct SandboxRecord {
   std::string confinement;  ///< "full" | "partial" | "weak"
   std::vector<std::string> confinement_missing;
   NetworkRecord network;
-  bool host_ca = false;  ///< The guest trusts the certificate authorities of the host.
+  bool self_control = false;  ///< The guest may ask for its own pause and removal.
+  bool host_ca = false;       ///< The guest trusts the certificate authorities of the host.
 };
 
 /// Whether its command has ended and it removes itself: gone for everyone but whoever cleans up.

@@ -126,6 +126,7 @@ Status Sandbox::start() {
   }
   arm_lifetime();
   touch();
+  listen_to_guest();
   loop_.defer([this, alive = alive_] {
     // The owner or the machine went during the start.
     if (*alive && end_plan_ && !ending_ && !operation_running_) finish();

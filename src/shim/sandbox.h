@@ -21,6 +21,7 @@
 #include "shim/network.h"
 #include "shim/record.h"
 #include "shim/saver.h"
+#include "shim/self_control.h"
 #include "shim/spec.h"
 #include "shim/usage.h"
 
@@ -102,6 +103,11 @@ class Sandbox {
   /// For crash tests, see docs/states.md.
   void pass_failpoint(std::string_view name);
 
+  // sandbox_self.cpp
+  void listen_to_guest();
+  void on_wish_of_guest(SelfControl::Wish wish);
+  void pause_for_guest(int tries);
+
   // sandbox_end.cpp
   void request_end(EndPlan plan);
   void finish();
@@ -180,6 +186,8 @@ class Sandbox {
   // Destroyed before the link, in this order: streams borrow the link and the main command.
   std::unique_ptr<GuestLink> link_;
   std::unique_ptr<MainCommand> main_;
+  std::unique_ptr<SelfControl> self_;
+  bool told_of_self_ = false;
   ClientHub hub_;
 
   std::string replaced_ram_file_;  ///< Of the base that a cold boot left behind.

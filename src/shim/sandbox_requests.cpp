@@ -169,6 +169,7 @@ Result<std::string> Sandbox::claim(ByteView body) {
   DRUPE_TRY(prepare_main());
   arm_lifetime();
   touch();
+  listen_to_guest();
   return std::string();
 }
 

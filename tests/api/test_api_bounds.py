@@ -115,7 +115,7 @@ def test_an_idle_sandbox_is_paused_and_a_busy_one_is_not(bounded):
 
 
 def test_time_runs_out_also_over_a_restart(drupe, home, sandbox, tmp_path_factory):
-    server = started(tmp_path_factory, home, "[limits]\npaused_ttl_seconds = 6\nmax_lifetime_seconds = 30\nleast_auto_pause_seconds = 1\n")
+    server = started(tmp_path_factory, home, "[limits]\npaused_ttl_seconds = 4\nmax_lifetime_seconds = 14\nleast_auto_pause_seconds = 1\n")
     try:
         api = server.api()
         old = api.create(name="old")["id"]

@@ -2,10 +2,13 @@
 
 import http.client
 import os
+import re
 import signal
 import socket
 import ssl
 import subprocess
+import tempfile
+import warnings
 
 import pytest
 
@@ -39,8 +42,6 @@ class SecureDruped(Druped):
     """Its greeting names https."""
 
     def start(self):
-        import re
-        import tempfile
         self.log = tempfile.NamedTemporaryFile(prefix="druped-", suffix=".log")
         self.process = subprocess.Popen([PROGRAM, "--port", "0", *self.flags], env=self.environment, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=self.log)
@@ -99,7 +100,9 @@ def test_protocols(secure):
         assert link.selected_alpn_protocol() == "http/1.1" and link.version() == "TLSv1.3"
     old = ssl.create_default_context()
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-    old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.raises(ssl.SSLError), socket.create_connection(("127.0.0.1", secure.port)) as link:
         old.wrap_socket(link)

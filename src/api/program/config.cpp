@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 
 #include "api/service/egress.h"
+#include "api/service/shapes.h"
 
 namespace drupe::api {
 namespace {
@@ -89,6 +90,8 @@ Status check_config(const Config& config) {
       ::inet_pton(AF_INET6, config.address.c_str(), &any) != 1)
     return fail(ErrorCode::kInvalidArgument, "address \"" + config.address + "\" is not numeric",
                 "Write for example 127.0.0.1 or ::1.");
+  if (!config.pool_image.empty() && !find_shape(config.pool_shape))
+    return fail(ErrorCode::kInvalidArgument, "pool.shape \"" + config.pool_shape + "\" is not known");
   if (config.log_format != "text" && config.log_format != "json")
     return fail(ErrorCode::kInvalidArgument, "log.format must be \"text\" or \"json\"");
   if (auto ceiling = network_for(config.ceiling, config.open_ranges); !ceiling)

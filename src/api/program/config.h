@@ -48,6 +48,9 @@ struct Config {
   std::int64_t quota_vcpu = 0;                 ///< quota.vcpu
   std::int64_t quota_mem_mib = 0;              ///< quota.mem_mib
   std::int64_t quota_disk_mib = 0;             ///< quota.disk_mib
+  std::string pool_image;                      ///< pool.image; empty: no pool.
+  std::string pool_shape = "s-1vcpu-1gb";      ///< pool.shape
+  std::int64_t pool_size = 2;                  ///< pool.size
   std::string log_format = "text";             ///< log.format: "text" or "json"
   bool log_requests = true;                    ///< log.requests
   std::int64_t audit_mib = 16;                 ///< log.audit_mib: of each of the five files; 0: none

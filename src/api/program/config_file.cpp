@@ -117,12 +117,16 @@ constexpr std::array kKnown{
     Known{"quota.vcpu", number<&Config::quota_vcpu, 0, kMostQuota>},
     Known{"quota.mem_mib", number<&Config::quota_mem_mib, 0, kMostQuota>},
     Known{"quota.disk_mib", number<&Config::quota_disk_mib, 0, kMostQuota>},
+    Known{"pool.image", text<&Config::pool_image>},
+    Known{"pool.shape", text<&Config::pool_shape>},
+    Known{"pool.size", number<&Config::pool_size, 1, 64>},
     Known{"log.format", text<&Config::log_format>},
     Known{"log.requests", flag<&Config::log_requests>},
     Known{"log.audit_mib", number<&Config::audit_mib, 0, 1024>},
 };
 
-constexpr std::array<std::string_view, 6> kTables{"egress", "images", "limits", "log", "quota", "templates"};
+constexpr std::array<std::string_view, 7> kTables{"egress", "images", "limits",   "log",
+                                                  "pool",   "quota",  "templates"};
 
 Status apply(Config& config, const std::string& file, const std::string& prefix, const toml::table& table) {
   for (const auto& [name, node] : table) {

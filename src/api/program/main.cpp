@@ -22,6 +22,7 @@
 #include "api/service/egress.h"
 #include "api/service/request_log.h"
 #include "api/service/retention.h"
+#include "api/service/shapes.h"
 #include "api/tls/front.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -131,6 +132,18 @@ Result<TemplateSettings> template_settings_of(const Config& config, const std::s
   return settings;
 }
 
+Result<std::unique_ptr<Pool>> start_pool(const Config& config, const EngineOptions& engine) {
+  // check_config() has seen that there is one.
+  const Shape shape = *find_shape(config.pool_shape);
+  PoolOptions options;
+  options.image = config.pool_image;
+  options.memory_mib = static_cast<std::uint64_t>(shape.mem_mib);
+  options.cpus = cpus_here(shape, std::thread::hardware_concurrency());
+  options.disk_bytes = static_cast<std::uint64_t>(kDefaultDiskMib) << 20;
+  options.size = static_cast<std::uint32_t>(config.pool_size);
+  return Pool::create(engine, options);
+}
+
 /// Stops the server at SIGTERM and SIGINT, reads certificates again at SIGHUP. They are blocked in every
 /// thread.
 class Signals {
@@ -187,6 +200,10 @@ Result<int> serve(const Config& config) {
   engine_options.home = opened.home;
   engine_options.network_ceiling = ceiling_of(config);
   engine_options.on_note = [](std::string_view note) { log(LogLevel::kInfo, note); };
+  std::unique_ptr<Pool> pool;
+  if (!config.pool_image.empty()) {
+    DRUPE_ASSIGN(pool, start_pool(config, engine_options));
+  }
   Engines engines(std::move(engine_options));
   RootfsCatalogue rootfs(engines, *opened.templates);
   if (config.log_format == "json") log_as_json();
@@ -194,6 +211,7 @@ Result<int> serve(const Config& config) {
   Metrics metrics;
   Sandboxes sandboxes(settings_of(config, opened.home), *opened.store, *opened.quotas, engines, rootfs,
                       metrics);
+  if (pool) sandboxes.set_pool(*pool, config.pool_image, config.pool_shape);
   DRUPE_ASSIGN(const auto processes, Processes::start(*opened.store));
   sandboxes.on_gone([&processes](const std::string& id) { processes->forget(id); });
   if (auto reconciled = sandboxes.reconcile(); !reconciled)
@@ -205,8 +223,17 @@ Result<int> serve(const Config& config) {
     log(LogLevel::kError, "Some templates could not be looked at: " + reconciled.error().message);
   rootfs.prepare(config.prepared_images);
   templates.start();
-  Router router({*opened.store, sandboxes, *processes, networks, rootfs, templates, *opened.tokens, metrics,
-                 *audit, config.log_requests});
+  Router router({*opened.store,
+                 sandboxes,
+                 *processes,
+                 networks,
+                 rootfs,
+                 templates,
+                 *opened.tokens,
+                 metrics,
+                 *audit,
+                 config.log_requests,
+                 {}});
   ServerOptions options;
   options.address = config.address;
   options.port = config.port;

@@ -33,6 +33,7 @@ struct Services {
   Metrics& metrics;
   Audit& audit;
   bool log_requests = true;
+  std::string openapi;  ///< The router's own; JSON.
 };
 
 struct Call {
@@ -67,6 +68,8 @@ struct Page {
 /// `limit` (1..500, 0 and absent: 50) and `offset` of the query. 400 for what is no number.
 Answer<Page> read_page(const RequestHead& head);
 /// {"data":[...],"pagination":{...}} of the page's part of `items`, each finished JSON.
+/// The absolute `path` of the query, for the guest.
+Answer<std::string> read_path(const RequestHead& head);
 [[nodiscard]] std::string paginated(const std::vector<std::string>& items, const Page& page);
 
 // The groups of routes.
@@ -78,6 +81,10 @@ Answer<Page> read_page(const RequestHead& head);
 [[nodiscard]] std::vector<Route> process_routes();
 [[nodiscard]] std::vector<Route> resource_routes();
 [[nodiscard]] std::vector<Route> tunnel_routes();
+[[nodiscard]] std::vector<Route> shell_routes();
+[[nodiscard]] std::vector<Route> tree_routes();
+[[nodiscard]] std::vector<Route> fork_routes();
+[[nodiscard]] std::vector<Route> document_routes();
 [[nodiscard]] std::vector<Route> network_routes();
 [[nodiscard]] std::vector<Route> template_routes();
 [[nodiscard]] std::vector<Route> token_routes();

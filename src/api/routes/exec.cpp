@@ -99,7 +99,12 @@ Answer<Data> run_buffered(Call& call, Sandboxes::Access& access, const Command& 
     json.field("error", facts.error().message);
   else if (facts->error)
     json.field("error", facts->error->message);
-  if (command.details && facts) write_details(json, *facts, truncated);
+  else if (truncated)
+    json.field("error", "the output was cut after 16 MiB; a stream has all of it");
+  if (command.details && facts)
+    write_details(json, *facts, truncated);
+  else if (truncated)
+    json.field("truncated", true);
   json.end_object();
   json.field("exec_ms", std::chrono::duration<double, std::milli>(Clock::now() - begun).count());
   return json.end_object().take();

@@ -7,9 +7,10 @@ namespace drupe::api {
 namespace {
 
 constexpr std::uint64_t kMostUpload = std::uint64_t{500} << 20;
-constexpr std::size_t kLongestPath = 4095;
+}  // namespace
 
-Answer<std::string> path_of(const RequestHead& head) {
+Answer<std::string> read_path(const RequestHead& head) {
+  constexpr std::size_t kLongestPath = 4095;
   const auto path = head.parameter("path");
   if (!path || path->empty()) return refuse(400, "invalid_path", "path is needed");
   if (!path->starts_with('/')) return refuse(400, "invalid_path", "path must be absolute");
@@ -18,12 +19,14 @@ Answer<std::string> path_of(const RequestHead& head) {
   return std::string(*path);
 }
 
+namespace {
+
 Answer<Data> too_large() {
   return refuse(413, "too_large", "a file of more than 500 MiB cannot be uploaded");
 }
 
 Answer<Data> upload(Call& call) {
-  auto path = path_of(call.exchange.head());
+  auto path = read_path(call.exchange.head());
   if (!path) return std::unexpected(path.error());
   if (path->ends_with('/')) return refuse(400, "is_a_directory", "path is a directory");
   if (call.exchange.head().content_length.value_or(0) > kMostUpload) return too_large();
@@ -52,7 +55,7 @@ Answer<Data> upload(Call& call) {
 }
 
 Answer<Data> download(Call& call) {
-  auto path = path_of(call.exchange.head());
+  auto path = read_path(call.exchange.head());
   if (!path) return std::unexpected(path.error());
   API_ASSIGN(auto access, call.services.sandboxes.access(call.caller.id, call.sandbox(), "accessing files"));
   EventLoop& loop = access.engine->loop();

@@ -72,6 +72,10 @@ Answer<Data> capabilities(Call& call) {
                                                "cidr:port", "[v6]:port", "*"});
   json.field("names_enforced", true).field("link_local_open", false);
   json.field("open_ranges", settings.open_ranges).end_object();
+  if (const auto pool = call.services.sandboxes.pool()) {
+    json.key("pool").begin_object().field("image", pool->image).field("shape", pool->shape);
+    json.field("ready", pool->status.ready).end_object();
+  }
   json.key("limits").begin_object();
   json.field("upload_bytes", std::int64_t{500} << 20).field("disk_mib", settings.most_disk_mib);
   json.field("host_cpus", std::max(std::thread::hardware_concurrency(), 1U));

@@ -22,9 +22,22 @@ Answer<Data> metrics(Call& call) {
     const auto state = static_cast<State>(i);
     sandboxes.samples.push_back({"state", std::string(to_string(state)), static_cast<double>(states[state])});
   }
+  std::vector<Metrics::Gauge> gauges{std::move(sandboxes)};
+  if (const auto pool = call.services.sandboxes.pool()) {
+    const PoolStatus& status = pool->status;
+    gauges.push_back({"druped_pool_ready",
+                      "Sandboxes that wait in the pool.",
+                      {{"", "", static_cast<double>(status.ready)}}});
+    gauges.push_back({"druped_pool_sandboxes",
+                      "What became of the pool's sandboxes since the start.",
+                      {{"how", "made", static_cast<double>(status.made)},
+                       {"how", "claimed", static_cast<double>(status.claimed)},
+                       {"how", "evicted", static_cast<double>(status.evicted)},
+                       {"how", "failed", static_cast<double>(status.failed)}}});
+  }
   Response response;
   response.content_type = "text/plain; version=0.0.4";
-  response.body = call.services.metrics.text({sandboxes});
+  response.body = call.services.metrics.text(gauges);
   API_TRY(call.exchange.send(response));
   return std::nullopt;
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "api/json/writer.h"
+#include "api/routes/documents.h"
 #include "api/routes/preview.h"
 #include "api/service/ids.h"
 #include "api/service/request_log.h"
@@ -83,17 +84,21 @@ std::string paginated(const std::vector<std::string>& items, const Page& page) {
   return json.end_object().end_object().take();
 }
 
-Router::Router(Services services) : services_(services) {
-  for (const auto& group :
-       {health_routes(), catalogue_routes(), sandbox_routes(), resource_routes(), network_routes(),
-        template_routes(), token_routes(), metric_routes(), unsupported_routes()})
+Router::Router(Services services) : services_(std::move(services)) {
+  for (const auto& group : {health_routes(), catalogue_routes(), sandbox_routes(), resource_routes(),
+                            network_routes(), template_routes(), token_routes(), metric_routes(),
+                            fork_routes(), document_routes(), unsupported_routes()})
     for (const Route& route : group) entries_.push_back({route, split(route.pattern)});
   // What is done within a sandbox.
-  for (const auto& group : {exec_routes(), file_routes(), process_routes(), tunnel_routes()})
+  for (const auto& group :
+       {exec_routes(), file_routes(), tree_routes(), process_routes(), tunnel_routes(), shell_routes()})
     for (Route route : group) {
       route.runtime = true;
       entries_.push_back({route, split(route.pattern)});
     }
+  std::vector<Route> routes;
+  for (const Entry& entry : entries_) routes.push_back(entry.route);
+  services_.openapi = openapi_document(routes);
 }
 
 Answer<Router::Caller> Router::authenticate(const RequestHead& head) {

@@ -3,6 +3,7 @@
 
 #include "api/json/writer.h"
 #include "api/routes/call.h"
+#include "api/routes/fork_fields.h"
 #include "api/routes/view.h"
 
 namespace drupe::api {
@@ -149,13 +150,7 @@ Answer<Data> resume(Call& call) {
 Answer<Data> fork(Call& call) {
   auto body = call.object();
   if (!body) return std::unexpected(body.error());
-  ForkRequest request;
-  API_ASSIGN(const auto paused, bool_field(*body, "start_paused"));
-  request.start_paused = paused.value_or(false);
-  API_ASSIGN(request.egress, texts_field(*body, "egress"));
-  API_ASSIGN(request.ssh_pubkeys, texts_field(*body, "ssh_pubkeys"));
-  API_ASSIGN(request.envs, map_field(*body, "envs"));
-  API_ASSIGN(request.ingress, bool_field(*body, "ingress_enabled"));
+  API_ASSIGN(const ForkRequest request, read_fork(*body));
   API_ASSIGN(const SandboxView view, call.services.sandboxes.fork(call.caller.id, call.sandbox(), request));
   call.made = view.row.id;
   return shown(call, view);

@@ -1,4 +1,5 @@
 // A login shell on a terminal over an upgraded connection: E94.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -20,6 +21,7 @@ constexpr std::uint32_t kMostFrame = std::uint32_t{16} << 20;
 constexpr unsigned kMostSize = 10'000;
 /// A client that has said all may still read what its commands write; then the terminal goes.
 constexpr std::chrono::minutes kAfterItsEnd{10};
+constexpr std::chrono::seconds kSayAgain{1};
 /// What a terminal takes for the end of its input.
 constexpr char kEndOfInput = 4;
 
@@ -74,7 +76,12 @@ class Shell {
                                           return ready_ != 0 || to_client_.size() != before || over_ ||
                                                  (guest_takes_ && !to_guest_.empty());
                                         },
-                                        limit));
+                                        client_ended_ ? std::min(limit, Clock::now() + kSayAgain) : limit));
+      if (!came && Clock::now() < limit) {
+        // One that came while another program had the terminal may have been lost to the shell.
+        to_guest_ += kEndOfInput;
+        continue;
+      }
       if (!came || (ready_ & (EPOLLERR | EPOLLHUP)) != 0) return {};
       if ((ready_ & EPOLLIN) != 0) DRUPE_TRY(read_in(fd));
     }

@@ -1,7 +1,9 @@
 // SSH keys in a guest: lines of root's authorized_keys.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/event_loop.h"

@@ -132,12 +132,9 @@ Result<ExitFacts> serve_stream(EventLoop& loop, ShimClient& client, const OpenRe
   }
 }
 
-Result<StatResult> write_guest_file(EventLoop& loop, ShimClient& client, const FileOptions& file,
-                                    const ByteReaderFunction& read) {
+Result<ExitFacts> feed_guest(EventLoop& loop, ShimClient& client, const OpenRequest& request,
+                             const ByteReaderFunction& read) {
   Stream stream(loop, client);
-  OpenRequest request;
-  request.kind = OpenKind::kWriteFile;
-  request.file = file;
   DRUPE_TRY(stream.open(request));
   std::array<char, 65536> part{};
   while (!stream.ended()) {
@@ -154,7 +151,15 @@ Result<StatResult> write_guest_file(EventLoop& loop, ShimClient& client, const F
   }
   stream.close_stdin();
   DRUPE_TRY(stream.wait([&] { return stream.ended(); }, Deadline::max()));
-  DRUPE_ASSIGN(const ExitFacts facts, stream.end());
+  return stream.end();
+}
+
+Result<StatResult> write_guest_file(EventLoop& loop, ShimClient& client, const FileOptions& file,
+                                    const ByteReaderFunction& read) {
+  OpenRequest request;
+  request.kind = OpenKind::kWriteFile;
+  request.file = file;
+  DRUPE_ASSIGN(const ExitFacts facts, feed_guest(loop, client, request, read));
   return result_of(facts);
 }
 

@@ -29,6 +29,9 @@ Result<ExitFacts> serve_stream(EventLoop& loop, ShimClient& client, const OpenRe
 
 /// Next bytes of a source, 0 at its end.
 using ByteReaderFunction = std::function<Result<std::size_t>(std::span<char>)>;
+/// Opens the stream and writes what `read` gives to its stdin; how it ended.
+Result<ExitFacts> feed_guest(EventLoop& loop, ShimClient& client, const OpenRequest& request,
+                             const ByteReaderFunction& read);
 /// Writes what `read` gives into the guest's file; a failed source leaves nothing behind.
 Result<StatResult> write_guest_file(EventLoop& loop, ShimClient& client, const FileOptions& file,
                                     const ByteReaderFunction& read);

@@ -91,9 +91,11 @@ Result<SandboxRow> Sandboxes::own_row(const std::string& owner, const std::strin
 Status Sandboxes::mark_ended(SandboxRow& row, Phase phase) {
   row.phase = phase;
   row.destroyed_ns = now_ns();
+  const bool had_secrets = !row.envs.empty();
   row.envs.clear();
   if (on_gone_) on_gone_(row.id);
-  return store_.update_sandbox(row);
+  DRUPE_TRY(store_.update_sandbox(row));
+  return had_secrets ? store_.forget_overwritten() : Status();
 }
 
 Result<SandboxView> Sandboxes::look(SandboxRow row, Engine& engine) {

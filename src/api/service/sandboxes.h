@@ -18,6 +18,7 @@
 #include "api/store/store.h"
 #include "base/event_loop.h"
 #include "base/result.h"
+#include "engine/pool.h"
 
 namespace drupe::api {
 
@@ -79,6 +80,11 @@ struct ForkRequest {
   std::optional<bool> ingress;
 };
 
+struct ForksRequest {
+  std::uint32_t count = 1;  ///< 1..64
+  ForkRequest each;
+};
+
 struct PatchRequest {
   std::optional<bool> ingress;
   std::optional<std::int64_t> auto_pause_s;
@@ -121,6 +127,9 @@ class Sandboxes {
   Result<SandboxView> pause(const std::string& owner, const std::string& id);
   Result<SandboxView> resume(const std::string& owner, const std::string& id);
   Result<SandboxView> fork(const std::string& owner, const std::string& id, const ForkRequest& request);
+  /// Ours: several children at once, also of a sandbox that runs and goes on. All of them, or none.
+  Result<std::vector<SandboxView>> forks(const std::string& owner, const std::string& id,
+                                         const ForksRequest& request);
   Result<SandboxView> set_egress(const std::string& owner, const std::string& id,
                                  const std::optional<std::vector<std::string>>& egress);
   Result<SandboxView> add_ssh_pubkeys(const std::string& owner, const std::string& id,
@@ -155,6 +164,17 @@ class Sandboxes {
 
   /// The same for whoever knows its address: only while its ingress is on.
   Result<Access> ingress(const std::string& id);
+  /// Creates of this image and shape are claimed from the pool, which outlives this. Before any other call.
+  void set_pool(Pool& pool, std::string image, std::string shape) {
+    pool_ = &pool;
+    pool_image_ = std::move(image);
+    pool_shape_ = std::move(shape);
+  }
+  struct PoolView {
+    std::string image, shape;
+    PoolStatus status;
+  };
+  [[nodiscard]] std::optional<PoolView> pool() const;
   /// Before any other call.
   void set_preview_template(std::string text) { settings_.preview_template = std::move(text); }
 
@@ -179,9 +199,18 @@ class Sandboxes {
   Result<Operation> begin_when_idle(const std::string& id, State shown, Deadline deadline);
   Result<SandboxView> start_new(SandboxRow row, const CreateRequest& request, const NetworkOptions& network,
                                 const Image& image);
+  /// A sandbox that runs already; nothing when the pool has none for this.
+  Result<std::optional<SandboxInfo>> claim(Engine& engine, const SandboxOptions& options,
+                                           const SandboxRow& row);
   Result<SandboxRow> new_row(const std::string& owner, const CreateRequest& request);
   Status reconcile_row(SandboxRow row, Engine& engine);
   Status set_idle_timeout(Engine& engine, const SandboxRow& row);
+  /// In the guest; what does not succeed is told in the log.
+  void give_keys(Engine& engine, const SandboxRow& row, const std::vector<std::string>& in_place_of);
+
+  // sandboxes_fork.cpp
+  Result<std::vector<SandboxView>> fork_into(const SandboxRow& parent, const ForksRequest& request,
+                                             bool only_paused);
   Status mark_ended(SandboxRow& row, Phase phase);
   using Condition = std::function<bool(const SandboxView&)>;
   /// Destroys it when `wanted` holds once nothing else is done with it; else its view as it is.
@@ -202,6 +231,8 @@ class Sandboxes {
   Engines& engines_;
   RootfsCatalogue& rootfs_;
   Metrics& metrics_;
+  Pool* pool_ = nullptr;
+  std::string pool_image_, pool_shape_;
 
   std::mutex quota_mutex_;  ///< Held from counting to what is counted; before mutex_.
   std::map<std::string, std::int64_t> growing_mib_;  ///< Under quota_mutex_: by owner, not yet in a row.

@@ -6,6 +6,7 @@
 #include "api/service/ids.h"
 #include "api/service/networks.h"
 #include "api/service/operation.h"
+#include "api/service/request_checks.h"
 #include "api/service/sandboxes.h"
 #include "api/service/shapes.h"
 #include "base/log.h"
@@ -14,54 +15,13 @@
 namespace drupe::api {
 namespace {
 
-constexpr std::size_t kMostEnvs = 64, kMostEnvValue = 4096, kMostEnvBytes = 64 * 1024;
-constexpr std::size_t kMostKeys = 64, kMostKeyBytes = 16 * 1024;
 /// A client gives up deleting after half a minute.
 constexpr std::chrono::seconds kDestroyWait{20};
-constexpr std::chrono::seconds kForkWait{50};
 /// For an image that is being prepared; clients give up after a minute.
 constexpr std::chrono::seconds kPrepareWait{40};
 
-Status check_envs(const std::map<std::string, std::string>& envs) {
-  if (envs.size() > kMostEnvs) return fail(ErrorCode::kInvalidArgument, "envs has more than 64 entries");
-  std::size_t total = 0;
-  for (const auto& [name, value] : envs) {
-    const auto word = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    };
-    if (name.empty() || (name.front() >= '0' && name.front() <= '9') || !std::ranges::all_of(name, word))
-      return fail(ErrorCode::kInvalidArgument,
-                  "envs has a name that is none: letters, digits and '_' make one");
-    if (value.size() > kMostEnvValue)
-      return fail(ErrorCode::kInvalidArgument, "the value of envs." + name + " is longer than 4096 bytes");
-    if (value.find('\0') != std::string::npos)
-      return fail(ErrorCode::kInvalidArgument, "the value of envs." + name + " has a zero byte");
-    total += name.size() + value.size();
-  }
-  if (total > kMostEnvBytes) return fail(ErrorCode::kInvalidArgument, "envs is longer than 64 KiB");
-  return {};
-}
-
-Status check_keys(const std::vector<std::string>& keys) {
-  if (keys.size() > kMostKeys) return fail(ErrorCode::kInvalidArgument, "there are more than 64 SSH keys");
-  for (const std::string& key : keys) {
-    const auto space = key.find(' ');
-    const bool kind = key.starts_with("ssh-") || key.starts_with("ecdsa-") || key.starts_with("sk-");
-    const bool line = std::ranges::none_of(key, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-    if (!kind || !line || space == std::string::npos || key.size() > kMostKeyBytes ||
-        key.substr(space + 1).find_first_not_of(' ') == std::string::npos)
-      return fail(ErrorCode::kInvalidArgument, "ssh_pubkeys has a line that is no OpenSSH public key");
-  }
-  return {};
-}
-
 bool is_terminal(State state) {
   return state == State::kDestroyed || state == State::kFailed;
-}
-
-void add_keys(std::vector<std::string>& known, const std::vector<std::string>& keys) {
-  for (const std::string& key : keys)
-    if (std::ranges::find(known, key) == known.end()) known.push_back(key);
 }
 
 }  // namespace
@@ -131,18 +91,26 @@ Result<SandboxView> Sandboxes::start_new(SandboxRow row, const CreateRequest& re
   options.hostname = row.name;
   options.idle = true;
   options.detached = true;
+  options.self_control = true;
   options.cpus = cpus_here(*find_shape(row.shape), std::thread::hardware_concurrency());
   options.memory_mib = static_cast<std::uint64_t>(row.mem_mib);
   options.disk_bytes = static_cast<std::uint64_t>(row.disk_mib) << 20;
   options.idle_timeout_ms = static_cast<std::uint64_t>(request.auto_pause_s.value_or(0)) * 1000;
   options.network = network;
   options.pull = PullPolicy::kNever;
-  DRUPE_ASSIGN(const SandboxInfo info, engine->create(options));
-  row.engine_id = info.record.id;
+  std::optional<SandboxInfo> info;
+  if (request.networks.empty()) {
+    DRUPE_ASSIGN(info, claim(*engine, options, row));
+  }
+  const bool claimed = info.has_value();
+  if (!claimed) {
+    DRUPE_ASSIGN(info, engine->create(options));
+  }
+  row.engine_id = info->record.id;
   Status started = store_.update_sandbox(row);
   for (const NetworkRow& one : request.networks)
     if (started) started = join_network(*engine, one, row);
-  if (started) {
+  if (started && !claimed) {
     if (auto timings = engine->start(row.engine_id, false, false); !timings)
       started = std::unexpected(std::move(timings).error());
     else
@@ -163,6 +131,7 @@ Result<SandboxView> Sandboxes::start_new(SandboxRow row, const CreateRequest& re
   view.state = State::kRunning;
   DRUPE_ASSIGN(SandboxView looked, look(view.row, *engine));
   view.ip = looked.ip;
+  give_keys(*engine, view.row, {});
   return view;
 }
 
@@ -249,69 +218,9 @@ Result<SandboxView> Sandboxes::resume(const std::string& owner, const std::strin
   row.resumed_ns = row.running_ns = now_ns();
   DRUPE_TRY(store_.update_sandbox(row));
   DRUPE_TRY(reconcile_row(row, *engine));  // what was changed while it slept
+  give_keys(*engine, row, {});
   operation.end();
   return look(std::move(row), *engine);
-}
-
-Result<SandboxView> Sandboxes::fork(const std::string& owner, const std::string& id,
-                                    const ForkRequest& request) {
-  DRUPE_ASSIGN(const SandboxRow parent, own_row(owner, id));
-  if (request.envs) DRUPE_TRY(check_envs(*request.envs));
-  if (request.ssh_pubkeys) DRUPE_TRY(check_keys(*request.ssh_pubkeys));
-  DRUPE_ASSIGN(const NetworkOptions network,
-               network_for(request.egress ? request.egress : parent.egress, settings_.open_ranges));
-  DRUPE_TRY(check_isolation());
-  DRUPE_ASSIGN(const Operation of_parent, begin_when_idle(id, State::kPaused, Clock::now() + kForkWait));
-  DRUPE_ASSIGN(const auto engine, engines_.lease());
-  {
-    DRUPE_ASSIGN(const SandboxInfo info, engine->find(parent.engine_id));
-    if (info.record.state != SandboxState::kPaused)
-      return fail(ErrorCode::kInvalidState, "sandbox is " +
-                                                std::string(info.alive ? "running" : "not running") +
-                                                "; pause it before forking it");
-  }
-  SandboxRow child = parent;
-  child.id = make_id("sb-");
-  child.engine_id.clear();
-  child.phase = Phase::kCreating;
-  child.forked_from = parent.id;
-  child.created_ns = now_ns();
-  child.running_ns.reset();
-  child.resumed_ns.reset();
-  child.auto_pause_s.reset();
-  if (request.egress) child.egress = request.egress;
-  if (request.envs && !request.envs->empty()) child.envs = *request.envs;
-  if (request.ssh_pubkeys) child.ssh_pubkeys = *request.ssh_pubkeys;
-  if (request.ingress) child.ingress = *request.ingress;
-  DRUPE_ASSIGN(const Operation of_child, begin(child.id, State::kForking));
-  DRUPE_TRY(add_row(child, true, *engine));
-  const auto begun = Clock::now();
-  const auto make = [&]() -> Status {
-    ForkOptions options;
-    if (request.egress) options.network = network;
-    options.idle_timeout_ms = 0;
-    DRUPE_ASSIGN(const auto children, engine->fork(parent.engine_id, 1, {child.id}, options));
-    child.engine_id = children.front().record.id;
-    DRUPE_TRY(name_in_networks(*engine, store_, child));
-    if (request.start_paused) DRUPE_TRY(engine->pause(child.engine_id));
-    child.phase = Phase::kLive;
-    child.running_ns = now_ns();
-    child.spawn_us = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun).count();
-    return store_.update_sandbox(child);
-  };
-  if (auto made = make(); !made) {
-    if (!child.engine_id.empty()) static_cast<void>(engine->remove(child.engine_id, true));
-    static_cast<void>(store_.drop_sandbox(child.id));
-    return std::unexpected(std::move(made).error());
-  }
-  SandboxView view;
-  view.row = std::move(child);
-  view.state = request.start_paused ? State::kPaused : State::kRunning;
-  DRUPE_ASSIGN(const SandboxInfo info, engine->find(view.row.engine_id));
-  if (info.record.paused_ns != 0) view.paused_ns = info.record.paused_ns;
-  DRUPE_ASSIGN(const SandboxView of_parent_view, look(parent, *engine));
-  view.ip = of_parent_view.ip;
-  return view;
 }
 
 Result<SandboxView> Sandboxes::set_egress(const std::string& owner, const std::string& id,
@@ -324,19 +233,6 @@ Result<SandboxView> Sandboxes::set_egress(const std::string& owner, const std::s
     return fail(ErrorCode::kInvalidState, "sandbox is " + std::string(to_string(view.state)));
   DRUPE_TRY(engine->set_network(view.row.engine_id, network));
   view.row.egress = egress;
-  DRUPE_TRY(store_.update_sandbox(view.row));
-  return view;
-}
-
-Result<SandboxView> Sandboxes::add_ssh_pubkeys(const std::string& owner, const std::string& id,
-                                               const std::vector<std::string>& keys) {
-  DRUPE_TRY(check_keys(keys));
-  DRUPE_ASSIGN(SandboxRow row, own_row(owner, id));
-  DRUPE_ASSIGN(SandboxView view, look(std::move(row)));
-  if (view.state != State::kRunning && view.state != State::kPaused)
-    return fail(ErrorCode::kInvalidState, "sandbox is " + std::string(to_string(view.state)));
-  add_keys(view.row.ssh_pubkeys, keys);
-  DRUPE_TRY(check_keys(view.row.ssh_pubkeys));
   DRUPE_TRY(store_.update_sandbox(view.row));
   return view;
 }

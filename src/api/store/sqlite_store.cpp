@@ -272,6 +272,11 @@ class SqliteStore final : public Store {
     return purge.bind(ended_before_ns).run();
   }
 
+  Status forget_overwritten() override {
+    const std::scoped_lock lock(mutex_);
+    return database_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  }
+
   Status save_process(const ProcessRow& row) override {
     const std::scoped_lock lock(mutex_);
     DRUPE_ASSIGN(Statement save, database_->prepare("INSERT OR REPLACE INTO processes (" DRUPE_PROCESS_COLUMNS

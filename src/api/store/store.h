@@ -105,6 +105,8 @@ class Store {
   virtual Result<std::vector<SandboxRow>> list_sandboxes(std::string_view owner) = 0;
   /// Removes the rows of sandboxes that ended before that moment.
   virtual Status purge_sandboxes(std::int64_t ended_before_ns) = 0;
+  /// What was overwritten is no longer in the store's files.
+  virtual Status forget_overwritten() = 0;
 
   // Private networks.
   /// kAlreadyExists when the owner has one of that name.
