@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -39,8 +40,10 @@ void ExecCgroup::kill() const {
   [[maybe_unused]] const auto done = put(dir.get(), "cgroup.kill", "1");
 }
 
-bool ExecCgroup::oom_killed() const {
-  return value_of(reread(memory_events.get()), "oom_kill") > oom_kills_before;
+bool ExecCgroup::oom_killed() {
+  settled = !populated();
+  const std::uint64_t before = std::exchange(oom_kills, value_of(reread(memory_events.get()), "oom_kill"));
+  return oom_kills > before;
 }
 
 bool ExecCgroup::populated() const {
@@ -94,7 +97,9 @@ Result<std::unique_ptr<ExecCgroup>> Cgroups::make() {
 
 Result<std::unique_ptr<ExecCgroup>> Cgroups::acquire() {
   std::erase_if(lingering_, [&](std::unique_ptr<ExecCgroup>& old) {
-    if (old->populated()) return false;
+    // What was killed since its command ended is no later command's.
+    [[maybe_unused]] const bool since = old->oom_killed();
+    if (!old->settled) return false;
     if (free_.size() < kPooled) {
       free_.push_back(std::move(old));
       return true;
@@ -104,12 +109,12 @@ Result<std::unique_ptr<ExecCgroup>> Cgroups::acquire() {
   if (free_.empty()) return make();
   auto cgroup = std::move(free_.back());
   free_.pop_back();
-  cgroup->oom_kills_before = value_of(reread(cgroup->memory_events.get()), "oom_kill");
+  cgroup->settled = false;
   return cgroup;
 }
 
 void Cgroups::release(std::unique_ptr<ExecCgroup> cgroup) {
-  auto& list = cgroup->populated() || free_.size() >= kPooled ? lingering_ : free_;
+  auto& list = !cgroup->settled || free_.size() >= kPooled ? lingering_ : free_;
   list.push_back(std::move(cgroup));
 }
 

@@ -18,12 +18,13 @@ struct ExecCgroup {
   UniqueFd dir;
   UniqueFd memory_events;
   UniqueFd events;
-  std::uint64_t oom_kills_before = 0;
+  std::uint64_t oom_kills = 0;  ///< As last read.
+  bool settled = false;         ///< It was empty before that, so the number is final.
 
   /// Kills every process in it and below.
   void kill() const;
-  /// Processes of it were killed for want of memory since it was acquired.
-  [[nodiscard]] bool oom_killed() const;
+  /// Processes of it were killed for want of memory since it was acquired or this was last asked.
+  [[nodiscard]] bool oom_killed();
   [[nodiscard]] bool populated() const;
 };
 

@@ -9,13 +9,9 @@
 namespace drupe::agent {
 namespace {
 
-// Room for four frames between two turns of the agent.
-constexpr int kPipeSize = 256 * 1024;
-
 Status add_output(UniqueFd& ours, UniqueFd& theirs) {
   DRUPE_ASSIGN(Pipe pipe, make_pipe());
   DRUPE_TRY(set_nonblocking(pipe.read.get()));
-  ::fcntl(pipe.read.get(), F_SETPIPE_SZ, kPipeSize);
   ours = std::move(pipe.read);
   theirs = std::move(pipe.write);
   return {};

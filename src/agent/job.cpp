@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -16,6 +17,8 @@ namespace drupe::agent {
 namespace {
 
 constexpr int kReadsPerTurn = 4;
+// Room for four frames between two turns of the agent.
+constexpr int kWidePipe = 256 * 1024;
 constexpr std::size_t kDetachedRead = 16 * 1024;
 constexpr std::size_t kMaxStatus = 128 * 1024;
 // What a terminal may still hold when its leader exits; a background process that goes on writing does not
@@ -378,12 +381,21 @@ ssize_t Job::read_output(Output& output, std::size_t size) {
     if (got <= 0) return got;
     host_.bulk().commit(FrameType::kData, output.channel, stream_, static_cast<std::size_t>(got));
     output.credit.consumed(static_cast<std::size_t>(got));
+    if (static_cast<std::size_t>(got) == kMaxPayload) widen(output);
     return got;
   }
   std::array<char, kDetachedRead> bytes;
   const ssize_t got = ::read(output.fd.get(), bytes.data(), std::min(size, bytes.size()));
   if (got > 0) keep(output, {bytes.data(), static_cast<std::size_t>(got)});
   return got;
+}
+
+/// A pipe has room for one frame, and for more once it was full: most commands write less, and each page of
+/// room is work for the kernel.
+void Job::widen(Output& output) const {
+  if (output.widened) return;
+  output.widened = true;
+  if (!process_.tty) ::fcntl(output.fd.get(), F_SETPIPE_SZ, kWidePipe);
 }
 
 void Job::keep(Output& output, std::string_view bytes) {

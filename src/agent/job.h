@@ -96,6 +96,7 @@ class Job {
     bool ended = false;    ///< End of file was read.
     bool drained = false;  ///< All that was there when the leader exited has been read.
     bool watched = false;
+    bool widened = false;        ///< The pipe has been given more room.
     std::size_t after_exit = 0;  ///< Bytes to read after the leader's exit.
   };
   struct Input {
@@ -122,6 +123,7 @@ class Job {
   bool send_pending(Output& output);
   [[nodiscard]] std::size_t readable_now(const Output& output) const;
   ssize_t read_output(Output& output, std::size_t size);
+  void widen(Output& output) const;
   void keep(Output& output, std::string_view bytes);
   void watch_output(Output& output);
   void write_input();

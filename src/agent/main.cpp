@@ -18,17 +18,19 @@
 namespace drupe::agent {
 namespace {
 
-constexpr int kHeap = 512 * 1024;
+constexpr int kHeap = 64 * 1024;
 
-/// A heap that neither grows nor shrinks in ordinary work: in a machine that has just been restored, each
-/// page fault and brk() runs code of the kernel that has to be translated first.
+/// A heap that neither grows nor shrinks while it stays small: in a machine that has just been restored, each
+/// page fault and brk() runs code of the kernel that has to be translated first. What large transfers took
+/// is given back, since each child made by a fork inherits the pages, which costs time and, once either side
+/// writes, memory.
 void keep_heap() {
-  ::mallopt(M_TRIM_THRESHOLD, kHeap * 64);
+  ::mallopt(M_TRIM_THRESHOLD, kHeap * 4);
   ::mallopt(M_TOP_PAD, kHeap);
-  ::mallopt(M_MMAP_THRESHOLD, kHeap);
-  void* const touched = std::malloc(kHeap / 2);
+  ::mallopt(M_MMAP_THRESHOLD, kHeap * 2);
+  void* const touched = std::malloc(kHeap);
   if (touched == nullptr) return;
-  std::memset(touched, 1, kHeap / 2);
+  std::memset(touched, 1, kHeap);
   // The compiler may not drop what is never read.
   asm volatile("" : : "r"(touched) : "memory");
   std::free(touched);

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -20,13 +21,13 @@ namespace {
 constexpr std::chrono::seconds kLater{1};
 constexpr std::chrono::seconds kSettle{1};
 
-// The child's descriptors above its status pipe, which is 3.
-constexpr int kOrders = 4;
-constexpr int kNull = 5;
-constexpr int kPrepared = 6;
+// The child's descriptors above its status pipe, which is 3. Its order comes through its stdin.
+constexpr int kNull = 4;
+constexpr int kPrepared = 5;
 
-int copy_high(int fd) {
-  return ::fcntl(fd, F_DUPFD_CLOEXEC, 16);
+/// Gives a descriptor a number that the child has no other use for.
+void raise(UniqueFd& fd) {
+  if (fd.valid() && fd.get() <= kPrepared) fd = UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kPrepared + 1));
 }
 
 bool read_exact(int fd, char* to, std::size_t size) {
@@ -42,35 +43,44 @@ bool read_exact(int fd, char* to, std::size_t size) {
 
 Result<Order> read_order() {
   std::uint32_t size = 0;
-  if (!read_exact(kOrders, reinterpret_cast<char*>(&size), sizeof size) || size > kMaxOrder)
+  if (!read_exact(STDIN_FILENO, reinterpret_cast<char*>(&size), sizeof size) || size > kMaxOrder)
     return fail(ErrorCode::kCancelled, "There is no order");
   std::string bytes(size, '\0');
-  if (!read_exact(kOrders, bytes.data(), bytes.size()))
+  if (!read_exact(STDIN_FILENO, bytes.data(), bytes.size()))
     return fail(ErrorCode::kCancelled, "The order is not whole");
   return Order::decode(as_bytes(bytes));
 }
 
-/// Everything up to the point where the command matters. The numbers are those of the agent's table.
-Status get_ready(const Work& work, const ChildFds& fds, int orders, int prepared) {
+/// The child's end of everything, as numbers of the agent's table; none is one that the child uses.
+struct Given {
+  ChildFds fds;
+  int null, prepared;
+};
+
+/// Everything up to the point where the command matters.
+Status get_ready(const Work& work, const Given& given) {
   reset_process();
-  // The agent's, as for any command: the user may have replaced the sandbox's.
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  const std::array<std::pair<int, int>, 3> moves{
-      {{copy_high(orders), kOrders}, {copy_high(null), kNull}, {copy_high(prepared), kPrepared}}};
-  arrange_descriptors(fds);
+  const std::array<std::pair<int, int>, 6> places{{{given.fds.in, STDIN_FILENO},
+                                                   {given.fds.out, STDOUT_FILENO},
+                                                   {given.fds.err, STDERR_FILENO},
+                                                   {given.fds.status, STDERR_FILENO + 1},
+                                                   {given.null, kNull},
+                                                   {given.prepared, kPrepared}}};
   DRUPE_TRY(work.enter());
-  for (const auto& [from, to] : moves) ::dup3(from, to, O_CLOEXEC);
+  for (const auto& [from, to] : places) ::dup3(from, to, to > STDERR_FILENO ? O_CLOEXEC : 0);
   ::close_range(kPrepared + 1, ~0U, 0);
   // ps then shows its name instead of the agent's command line.
   ::prctl(PR_SET_MM, PR_SET_MM_ARG_END, reinterpret_cast<unsigned long>(program_invocation_name), 0, 0);
   ::prctl(PR_SET_NAME, "drupe-ready");
   drop_own_capabilities();  // user work may trace this process
+  constexpr std::uint64_t kOne = 1;
+  [[maybe_unused]] const ssize_t told = ::write(kPrepared, &kOne, sizeof kOne);
   ::close(kPrepared);
   return {};
 }
 
-[[noreturn]] void wait_for_order(const Work& work, const ChildFds& fds, int orders, int prepared) {
-  if (!get_ready(work, fds, orders, prepared)) ::_exit(1);
+[[noreturn]] void wait_for_order(const Work& work, const Given& given) {
+  if (!get_ready(work, given)) ::_exit(1);
   const auto order = read_order();
   if (!order) ::_exit(1);
   if (!order->options.stdin_open) ::dup2(kNull, STDIN_FILENO);
@@ -112,30 +122,40 @@ void ReadyChild::prepare_later() {
   });
 }
 
+Status ReadyChild::open_once() {
+  if (prepared_.valid()) return {};
+  UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  UniqueFd prepared(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!null.valid() || !prepared.valid()) return fail_sys("Opening what a ready child needs failed", errno);
+  raise(null);
+  raise(prepared);
+  DRUPE_TRY(loop_.watch(prepared.get(), EPOLLIN, [this](std::uint32_t) { on_prepared(); }));
+  null_ = std::move(null);
+  prepared_ = std::move(prepared);
+  return {};
+}
+
 Status ReadyChild::start() {
+  DRUPE_TRY(open_once());
   DRUPE_ASSIGN(Ends ends, make_pipe_ends(StdinPipe::kYes));
-  DRUPE_ASSIGN(Pipe orders, make_pipe());
-  DRUPE_TRY(set_nonblocking(orders.write.get()));
-  DRUPE_ASSIGN(Pipe prepared, make_pipe());
+  for (UniqueFd& end : ends.theirs) raise(end);
   DRUPE_ASSIGN(ends.ours.cgroup, cgroups_.acquire());
   const pid_t pid = work_.clone(ChildNamespace::kWork, ends.ours.cgroup->dir.get(), &ends.ours.pidfd);
-  if (pid == 0) wait_for_order(work_, ends.child(), orders.read.get(), prepared.write.get());
+  if (pid == 0) wait_for_order(work_, {ends.child(), null_.get(), prepared_.get()});
   if (pid < 0) {
     const int err = errno;
     cgroups_.release(std::move(ends.ours.cgroup));
     return fail_sys("Starting a process in the guest failed", err);
   }
   process_ = std::move(ends.ours);
-  orders_ = std::move(orders.write);
-  prepared_ = std::move(prepared.read);
-  prepared.write.reset();
-  DRUPE_TRY(loop_.watch(process_.pidfd.get(), EPOLLIN, [this](std::uint32_t) { on_end(); }));
-  return loop_.watch(prepared_.get(), EPOLLIN, [this](std::uint32_t) { on_prepared(); });
+  usable_ = settling_ = true;
+  return loop_.watch(process_.pidfd.get(), EPOLLIN, [this](std::uint32_t) { on_end(); });
 }
 
+/// A process of the guest's that has got hold of the descriptor can only say so too early.
 void ReadyChild::on_prepared() {
-  loop_.unwatch(prepared_.get());
-  prepared_.reset();
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(prepared_.get(), &count, sizeof count);
   settle();
 }
 
@@ -144,13 +164,13 @@ void ReadyChild::on_end() {
   reap(process_.pidfd.get());
   cgroups_.release(std::move(process_.cgroup));
   process_ = Job::Process();
-  orders_.reset();
-  on_prepared();
+  usable_ = false;
+  settle();
   prepare_later();
 }
 
 void ReadyChild::when_settled(std::function<void()> call) {
-  if (!prepared_.valid()) return call();
+  if (!settling_) return call();
   waiting_.push_back(std::move(call));
   if (settle_timer_ != 0) return;
   settle_timer_ = loop_.after(kSettle, [this] {
@@ -160,17 +180,18 @@ void ReadyChild::when_settled(std::function<void()> call) {
 }
 
 void ReadyChild::settle() {
+  settling_ = false;
   cancel(settle_timer_);
   for (const auto& call : std::exchange(waiting_, {})) call();
 }
 
 std::optional<ReadyChild::Used> ReadyChild::use(const ExecOptions& options, const Defaults& defaults) {
-  if (!orders_.valid() || options.tty || !options.limits.empty()) return std::nullopt;
+  if (!usable_ || options.tty || !options.limits.empty()) return std::nullopt;
   std::string order = Order::encode(options, defaults);
   if (order.size() > kMaxOrder) return std::nullopt;
-  if (::write(orders_.get(), order.data(), order.size()) != static_cast<ssize_t>(order.size())) {
+  usable_ = false;
+  if (::write(process_.in.get(), order.data(), order.size()) != static_cast<ssize_t>(order.size())) {
     // It has just died, or a process of the guest's has filled its pipe: on_end() is about to come.
-    orders_.reset();
     send_signal(process_.pidfd.get(), SIGKILL);
     return std::nullopt;
   }
@@ -178,8 +199,7 @@ std::optional<ReadyChild::Used> ReadyChild::use(const ExecOptions& options, cons
   // The cgroup's count of memory kills is that of its making: the child was alone there and lives.
   Used used{std::exchange(process_, Job::Process()), std::move(order)};
   if (!options.stdin_open) used.process.in.reset();
-  orders_.reset();
-  on_prepared();
+  settle();
   prepare_later();
   return used;
 }

@@ -13,10 +13,10 @@
 namespace drupe::agent {
 
 /// Keeps at most one child in the namespaces of user work, in a cgroup of its own, with its pipes, that waits
-/// for an order (order.h). Giving it one is a write() to a pipe; what it spares the command is the clone, the
-/// namespaces and the pipes, most of what an emulated machine that was just restored has to translate before
-/// a command runs (docs/adr/0005). One that was made before a save is there in every machine restored from
-/// it.
+/// for an order (order.h). Giving it one is a write() to its stdin; what it spares the command is the clone,
+/// the namespaces and the pipes, most of what an emulated machine that was just restored has to translate
+/// before a command runs (docs/adr/0005). One that was made before a save is there in every machine restored
+/// from it.
 ///
 /// User work sees the child as `drupe-ready` and may kill, stop or trace it. Nothing depends on its life:
 /// a child that ends before it has taken its order has run nothing, so its command is started once more, the
@@ -49,6 +49,7 @@ class ReadyChild {
   [[nodiscard]] const ExecCgroup* cgroup() const { return process_.cgroup.get(); }
 
  private:
+  Status open_once();
   Status start();
   void on_prepared();
   void on_end();
@@ -59,9 +60,11 @@ class ReadyChild {
   Work& work_;
   Cgroups& cgroups_;
   std::function<bool()> may_start_;
-  Job::Process process_;  ///< Of the waiting child; without a pidfd there is none.
-  UniqueFd orders_;       ///< Invalid when it is to end.
-  UniqueFd prepared_;     ///< Valid until it is ready: its other end closes then.
+  Job::Process process_;   ///< Of the waiting child; without a pidfd there is none.
+  UniqueFd null_;          ///< The agent's /dev/null: the user may have replaced the sandbox's.
+  UniqueFd prepared_;      ///< An eventfd: a child has added to it when it was ready.
+  bool usable_ = false;    ///< The child may be given an order, through its stdin.
+  bool settling_ = false;  ///< There is a child that is not ready yet.
   EventLoop::TimerId start_timer_ = 0, settle_timer_ = 0;
   std::vector<std::function<void()>> waiting_;
 };

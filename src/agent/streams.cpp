@@ -186,7 +186,10 @@ void Server::job_finished(Job& job) {
   if (is_main)
     ready_.prepare_later();
   else if (!job.is_task())
-    loop_.defer([this] { ready_.prepare(); });
+    loop_.defer([this] {
+      bulk_->give_back();
+      ready_.prepare();
+    });
   if (job.stream() != 0 || job.is_task()) {
     if (job.stream() != 0) streams_.erase(job.stream());
     job.detach();

@@ -133,8 +133,7 @@ Result<Pipe> make_pipe() {
 }
 
 Status set_nonblocking(int fd) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+  if (::fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
     return fail_sys("Making a descriptor non-blocking failed", errno);
   return {};
 }

@@ -53,6 +53,7 @@ struct Pipe {
 };
 /// Close-on-exec; blocking.
 Result<Pipe> make_pipe();
+/// For a descriptor without other status flags.
 Status set_nonblocking(int fd);
 
 }  // namespace drupe::agent

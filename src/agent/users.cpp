@@ -28,12 +28,14 @@ std::optional<std::uint32_t> parse_id(std::string_view text) {
   return static_cast<std::uint32_t>(value);
 }
 
-/// Calls `use` with the fields of each line that has at least `N`; stops when it returns true.
+/// Calls `use` with the fields of each line that has at least `N`; stops when it returns true. Lines that end
+/// with `passed_over` are.
 template <std::size_t N, class Use>
-void each_line(std::string_view text, const Use& use) {
+void each_line(std::string_view text, const Use& use, char passed_over = '\n') {
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(line.size() == text.size() ? line.size() : line.size() + 1);
+    if (line.ends_with(passed_over)) continue;
     std::array<std::string_view, N> fields;
     std::size_t count = 0;
     for (; count < N; ++count) {
@@ -100,11 +102,15 @@ Result<UserIds> find_user(std::string_view spec, std::string_view passwd, std::s
     return ids;
   }
   if (!ids.name.empty()) {
-    each_line<4>(group, [&](const auto& fields) {
-      const auto gid = parse_id(fields[2]);
-      if (gid && *gid != ids.gid && lists(fields[3], ids.name)) ids.groups.push_back(*gid);
-      return ids.groups.size() >= kMaxGroups;
-    });
+    each_line<4>(
+        group,
+        [&](const auto& fields) {
+          if (!lists(fields[3], ids.name)) return false;
+          const auto gid = parse_id(fields[2]);
+          if (gid && *gid != ids.gid) ids.groups.push_back(*gid);
+          return ids.groups.size() >= kMaxGroups;
+        },
+        ':');  // most groups have no members
   }
   return ids;
 }

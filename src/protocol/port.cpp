@@ -15,8 +15,9 @@ namespace {
 constexpr std::size_t kReadSize = 65536;
 // Reads in one turn, so that one busy port does not starve the others.
 constexpr int kReadsPerTurn = 4;
-// A buffer that grew beyond this is given back when it is empty.
+// A buffer that grew beyond this is given back when it is empty, or when its owner says so.
 constexpr std::size_t kKeptCapacity = std::size_t{512} * 1024;
+constexpr std::size_t kKeptAtRest = std::size_t{80} * 1024;
 
 }  // namespace
 
@@ -107,6 +108,12 @@ void Port::when_flushed(std::function<void()> call) {
 void Port::drop_queue() {
   begin_ = end_ = 0;
   schedule_flush();
+}
+
+void Port::give_back() {
+  if (begin_ != end_ || capacity_ <= kKeptAtRest) return;
+  buffer_.reset();
+  capacity_ = begin_ = end_ = 0;
 }
 
 void Port::schedule_flush() {

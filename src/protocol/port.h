@@ -72,6 +72,8 @@ class Port {
   [[nodiscard]] bool broken() const { return broken_; }
   /// Calls back once when everything queued so far and later has been written.
   void when_flushed(std::function<void()> call);
+  /// Gives back a large buffer when nothing is queued.
+  void give_back();
   /// Drops what is queued and not yet written. Only between epochs: it may cut a frame.
   void drop_queue();
 

@@ -183,7 +183,7 @@ def test_the_user_sees_its_name_and_may_not_look_into_it(vm):
     shown = vm.sh(WAITING + "; ps -o pid,comm | grep drupe-ready; wc -c < /proc/${at%/comm}/cmdline; ls /proc/${at%/comm}/fd | wc -l; "
                             "su app -c \"ls /proc/${at%/comm}/fd\" 2>&1 | grep -c denied; grep CapEff /proc/${at%/comm}/status").stdout
     pid, line, arguments, descriptors, refused, rights = shown.decode().strip().split("\n")
-    assert line.split() == [pid, "drupe-ready"] and (arguments, descriptors, refused) == ("0", "6", "1")
+    assert line.split() == [pid, "drupe-ready"] and (arguments, descriptors, refused) == ("0", "5", "1")
     assert rights.split()[1] == "000001c4be7cffff"
 
 
