@@ -15,12 +15,21 @@ constexpr double kMib = 1 << 20;
 struct ForkLines {
   Line stopped, answered, whole;
   Samples extra_mib, calls;
+  std::vector<std::pair<std::string, Samples>> stages;  ///< In the order of the first fork.
 };
 
 double stage(const Engine& engine, const std::string& name) {
   for (const auto& [stage, ms] : engine.timings().stages)
     if (stage == name) return ms;
   return 0;
+}
+
+void note_stages(const Engine& engine, ForkLines& lines) {
+  for (const auto& [name, ms] : engine.timings().stages) {
+    auto found = std::ranges::find(lines.stages, name, &std::pair<std::string, Samples>::first);
+    if (found == lines.stages.end()) found = lines.stages.insert(found, {name, {}});
+    found->second.push_back(ms);
+  }
 }
 
 Status fork_once(Bench& bench, const Guest& parent, std::uint32_t count, ForkLines& lines) {
@@ -36,8 +45,8 @@ Status fork_once(Bench& bench, const Guest& parent, std::uint32_t count, ForkLin
   }
   const double whole = ms_since(begun);
   lines.whole.samples.push_back(whole);
-  // The parent's standstill has a target of its own; this is what comes after it.
-  lines.answered.samples.push_back(whole - stage(bench.engine, "snapshot"));
+  lines.answered.samples.push_back(whole - stage(bench.engine, "prepare") - stage(bench.engine, "snapshot"));
+  note_stages(bench.engine, lines);
   lines.stopped.samples.push_back(stage(bench.engine, "parent stopped"));
   // Free room and not the size of files: the save has no name any more once the children have mapped it.
   DRUPE_ASSIGN(const std::uint64_t after, free_bytes(bench.engine.home()));
@@ -50,6 +59,7 @@ Status measure(Bench& bench, std::uint32_t count, double limit_ms, std::uint32_t
   const std::string into = "fork into " + std::to_string(count);
   lines.stopped.row = lines.answered.row = lines.whole.row = "fork";
   lines.stopped.what = into + ": parent stopped";
+  // From there on only the children's and the parent's loading is left.
   lines.answered.what = into + ": saved -> all children answered";
   lines.whole.what = into + ": call -> all children answered";
   lines.stopped.target = Target{0, kStoppedMs};
@@ -64,8 +74,7 @@ Status measure(Bench& bench, std::uint32_t count, double limit_ms, std::uint32_t
     for (int k = 0; k < 3; ++k) DRUPE_TRY(fork_once(bench, *parent, count, lines));
   }
   lines.answered.details = {{"fork call", median(lines.calls)}};
-  for (const auto& [name, ms] : bench.engine.timings().stages)
-    lines.answered.details.emplace_back("last " + name, ms);
+  for (const auto& [name, samples] : lines.stages) lines.whole.details.emplace_back(name, median(samples));
   bench.report.add(std::move(lines.stopped));
   bench.report.add(std::move(lines.answered));
   bench.report.add(std::move(lines.whole));

@@ -72,6 +72,14 @@ Status Flusher::start() {
 }
 
 Status Flusher::flush(Done done) {
+  if (busy()) {
+    next_.push_back(std::move(done));
+    return {};
+  }
+  return order(std::move(done));
+}
+
+Status Flusher::order(Done done) {
   DRUPE_TRY(start());
   if (::write(orders_.get(), &kFlush, 1) != 1) return fail_sys("Asking for a flush failed", errno);
   done_ = std::move(done);
@@ -84,12 +92,26 @@ void Flusher::stop(std::function<void()> gone) {
   send_signal(child_.get(), SIGKILL);
 }
 
+void Flusher::finish(bool flushed) {
+  if (!done_) return;
+  const Done done = std::exchange(done_, nullptr);
+  auto waiting = std::exchange(next_, {});
+  // One flush is enough for all that wait for one that begins now.
+  if (!waiting.empty() && !gone_) {
+    const auto tell_all = [waiting](bool good) {
+      for (const Done& one : waiting) one(good);
+    };
+    if (!order(tell_all)) tell_all(false);
+  }
+  done(flushed);
+}
+
 void Flusher::on_answer() {
   char answer = 0;
   const ssize_t got = ::read(answers_.get(), &answer, 1);
   if (got < 0 && errno == EINTR) return;
   if (got == 1) {
-    if (done_) std::exchange(done_, nullptr)(true);
+    finish(true);
     return;
   }
   loop_.unwatch(answers_.get());
@@ -102,7 +124,7 @@ void Flusher::on_end() {
   child_.reset();
   orders_.reset();
   answers_.reset();
-  if (done_) std::exchange(done_, nullptr)(false);
+  finish(false);
   if (gone_) std::exchange(gone_, nullptr)();
 }
 

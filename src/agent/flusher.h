@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "agent/work.h"
 #include "base/event_loop.h"
@@ -24,7 +25,7 @@ class Flusher {
   /// Nothing when it runs.
   Status start();
   /// Flushes file systems on block devices, inner ones first: one on a loop device writes to the root. Starts
-  /// the child when it does not run. Not while busy().
+  /// the child when it does not run. While busy() it flushes once more after what it does.
   Status flush(Done done);
   [[nodiscard]] bool busy() const { return done_ != nullptr; }
   /// Kills the child, which keeps the user's mounts alive; `gone` comes after its end, which a flush may
@@ -32,6 +33,8 @@ class Flusher {
   void stop(std::function<void()> gone);
 
  private:
+  Status order(Done done);
+  void finish(bool flushed);
   void on_answer();
   void on_end();
 
@@ -39,6 +42,7 @@ class Flusher {
   Work& work_;
   UniqueFd child_, orders_, answers_;
   Done done_;
+  std::vector<Done> next_;
   std::function<void()> gone_;
 };
 

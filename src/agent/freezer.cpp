@@ -56,7 +56,7 @@ void Freezer::succeed() {
 void Freezer::undo(Error error) {
   stop_waiting();
   // A flush that goes on is waited for; it harms nobody.
-  state_ = flusher_.busy() ? State::kUndoing : State::kIdle;
+  state_ = state_ == State::kFlushing && flusher_.busy() ? State::kUndoing : State::kIdle;
   [[maybe_unused]] const auto thawed = cgroups_.set_frozen(false);
   if (done_) std::exchange(done_, nullptr)(std::unexpected(std::move(error)));
 }

@@ -13,7 +13,7 @@ namespace drupe::agent {
 
 /// Work is stopped first and its files are flushed then, by the flusher, so that the loop never waits for a
 /// disk: what is then on the disk is everything that was written, in a journal that any mount replays. Who
-/// expects much to flush has it done before, while work runs (kSync).
+/// expects much to flush has it done before, while work runs (kFlush).
 ///
 /// The file systems are not frozen (FIFREEZE). That would only empty the journal, and its thaw writes the
 /// superblock before anything else can happen: the dearest step of a restore on an emulated machine, which

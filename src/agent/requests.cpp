@@ -120,6 +120,9 @@ Status Server::on_request(const Frame& frame) {
     case RequestKind::kSync:
       sync(id);
       break;
+    case RequestKind::kFlush:
+      flush(id);
+      break;
     case RequestKind::kFreeze:
       with(FreezeRequest::decode(request.body), [&](const FreezeRequest& m) { freeze(id, m); });
       break;
@@ -236,8 +239,16 @@ void Server::resume_jobs() {
   for (Job* job : all) job->resume();
 }
 
-/// Comes before saves, so what is saved shall have a child that is ready, not one on its way, and an agent
-/// that shares no pages with it.
+/// With the child that flushes for a freeze: its code is what the freeze needs a moment later.
+void Server::flush(std::uint32_t id) {
+  auto asked = flusher_.flush([this, id](bool flushed) {
+    reply_status(id, flushed ? Status() : fail(ErrorCode::kGuest, "The helper that flushes was killed"));
+  });
+  if (!asked) reply_status(id, asked);
+}
+
+/// Comes before saves for others, so what is saved shall have a child that is ready, not one on its way, and
+/// an agent that shares no pages with it.
 void Server::sync(std::uint32_t id) {
   ready_.prepare();
   ready_.when_settled([this, id] {

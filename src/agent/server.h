@@ -82,6 +82,7 @@ class Server : public JobHost {
   void resume_jobs();
   void grow_root(std::uint32_t id, ByteView body);
   void sync(std::uint32_t id);
+  void flush(std::uint32_t id);
   [[nodiscard]] std::string stats() const;
   Status signal_exec(const SignalExecRequest& request);
   void list_processes(std::uint32_t id);

@@ -110,7 +110,11 @@ Result<int> wait_for(const ChildProcess& child) {
 }
 
 void kill_child(const ChildProcess& child) {
-  if (child.pidfd.valid()) ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), SIGKILL, nullptr, 0);
+  signal_child(child, SIGKILL);
+}
+
+void signal_child(const ChildProcess& child, int number) {
+  if (child.pidfd.valid()) ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), number, nullptr, 0);
 }
 
 std::string describe_wait_status(int status) {

@@ -58,6 +58,8 @@ Result<std::optional<int>> try_wait(const ChildProcess& child);
 Result<int> wait_for(const ChildProcess& child);
 /// SIGKILL through the pidfd; a child that has ended already is no error.
 void kill_child(const ChildProcess& child);
+/// The same with another signal.
+void signal_child(const ChildProcess& child, int number);
 
 /// "exit status 3", "killed by signal 9 (Killed)".
 [[nodiscard]] std::string describe_wait_status(int status);

@@ -151,15 +151,10 @@ class EngineImpl final : public Engine {
   Result<UniqueFd> seize(const std::string& id, int dir);
 
   // fork.cpp
-  struct ForkSource;
-  Result<ForkSource> fork_source(const std::string& id);
-  Result<Held> make_child(const ForkSource& source, const std::string& name, const ForkOptions& options,
-                          const std::optional<NetworkRecord>& network);
-  void drop_child(Held& child);
-  Result<std::vector<Held>> make_children(const std::string& id, std::uint32_t count,
-                                          const std::vector<std::string>& names, const ForkOptions& options,
-                                          StageClock& clock);
-  class ChildStarter;
+  class ForkSource;
+  class ForkChildren;
+  struct ForkPlan;
+  Result<std::vector<SandboxInfo>> fork_once(ForkPlan& plan, StageClock& clock);
 
   EngineOptions options_;
   Home home_;

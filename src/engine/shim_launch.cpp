@@ -52,7 +52,7 @@ std::string log_tail(int dir) {
 }  // namespace
 
 Result<StartingShim> StartingShim::start(const Installation& installation, int dir, int lock,
-                                         const ShimSpec& spec) {
+                                         const ShimSpec& spec, int fork) {
   DRUPE_ASSIGN(const UniqueFd spec_fd, spec_file(spec));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_sys("Making the status pipe failed", errno);
@@ -74,6 +74,7 @@ Result<StartingShim> StartingShim::start(const Installation& installation, int d
                  {dir, kDirFd},
                  {lock, kLockFd},
                  {status_end.get(), kStatusFd}};
+  if (fork >= 0) request.fds.push_back({fork, kForkFd});
   request.new_session = true;
   auto child = spawn(request);
   if (!child)
@@ -82,9 +83,8 @@ Result<StartingShim> StartingShim::start(const Installation& installation, int d
                                .in("Starting the sandbox's supervisor failed")
                                .with_next_step("Check that " + installation.shim_path + " is installed."));
   const auto tries = static_cast<std::uint64_t>(spec.restore_retries) + 1;
-  const Deadline deadline =
-      Clock::now() + std::chrono::milliseconds(spec.start_deadline_ms * tries) + kDeadlineSlack;
-  return StartingShim(std::move(*child), std::move(status), std::move(own_dir), deadline);
+  const auto limit = std::chrono::milliseconds(spec.start_deadline_ms * tries) + kDeadlineSlack;
+  return StartingShim(std::move(*child), std::move(status), std::move(own_dir), limit);
 }
 
 Result<ShimStatus> StartingShim::died() const {

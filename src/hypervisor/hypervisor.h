@@ -123,6 +123,9 @@ class Machine {
   virtual Status stop(Deadline deadline) = 0;
   /// Lets the vCPUs run on.
   virtual Status cont(Deadline deadline) = 0;
+  /// While stopped: the hypervisor process runs no instruction from here on, until cont() or its end. Waits
+  /// until that is so, without the loop: for moments.
+  virtual Status hold([[maybe_unused]] Deadline deadline) { return {}; }
   /// While stopped: writes device state and memory to the given files (opened for writing, empty). Nothing is
   /// fsynced. The machine stays stopped and usable. The hypervisor process never holds either descriptor.
   virtual Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form,

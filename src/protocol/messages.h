@@ -21,7 +21,8 @@ enum class RequestKind : std::uint16_t {
   kHello = 2,     ///< Shim only. -> HelloReply.
   kSetUp = 3,     ///< Shim only. SetUpRequest: identity, clock, entropy; done on boot and on every restore,
                   ///< before any user work runs.
-  kSync = 4,      ///< Flushes the guest's file systems; user work runs on.
+  kSync = 4,      ///< Flushes the guest's file systems and makes the guest ready to be saved for others; user
+                  ///< work runs on.
   kFreeze = 5,    ///< Shim only. FreezeRequest. -> empty, when user work is frozen, its files are flushed and
                   ///< both ports are quiet.
   kThaw = 6,      ///< Shim only. Undoes kFreeze, after the markers.
@@ -34,6 +35,7 @@ enum class RequestKind : std::uint16_t {
                    ///< powers off.
   kSetHost = 12,   ///< SetHostRequest: /etc/hosts, /etc/resolv.conf.
   kSetNetwork = 13,  ///< Shim only. SetNetworkRequest. -> empty, when the guest's network can be used.
+  kFlush = 14,       ///< Shim only. Flushes the guest's file systems, no more; user work runs on.
 };
 
 enum class EventKind : std::uint16_t {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -168,13 +169,14 @@ Result<Launched> Launcher::launch(Options options) {
   if (restore && !record_.saved)
     return fail(ErrorCode::kInvalidState, "The sandbox has no saved memory to start from",
                 "Use `drupe start`.");
+  if (prepared_chain_ != record_.disk_chain || prepared_bytes_ != record_.disk_bytes) prepared_ = {};
   const std::uint32_t attempts = restore ? options.retries + 1 : 1;
   for (std::uint32_t i = 0;; ++i) {
     const bool last = i + 1 >= attempts;
     const auto now = Clock::now();
     const Deadline first = std::min(now + kFirstRestoreDeadline, now + (options.deadline - now) / 2);
     const Deadline deadline = last ? options.deadline : first;
-    timings_.clear();
+    if (i > 0) timings_.clear();
     notes_.clear();
     auto launched = attempt(options, deadline);
     if (launched || last || network_failed_ || trust_failed_ || Clock::now() >= options.deadline)
@@ -184,13 +186,8 @@ Result<Launched> Launcher::launch(Options options) {
 }
 
 Result<Launched> Launcher::attempt(const Options& options, Deadline deadline) {
-  Launched launched;
-  DRUPE_ASSIGN(LaunchSpec spec, make_spec(options, launched));
-  // It reads its policy while the machine starts. What it resets in a child must reach the card, which takes
-  // frames for the child's address only once the agent has set it.
-  const bool at_once = options.mode != LaunchMode::kForkChild;
-  if (at_once) DRUPE_TRY(begin_network(options, launched, deadline));
-  DRUPE_ASSIGN(launched.machine, hypervisor_.launch(loop_, std::move(spec), deadline));
+  Launched launched = std::exchange(prepared_, {});
+  DRUPE_TRY(start_machine(options, launched, deadline));
   mark("hypervisor");
   auto ended = std::make_shared<std::optional<MachineEnd>>();
   launched.machine->on_end([ended](const MachineEnd& end) { *ended = end; });
@@ -215,6 +212,32 @@ Result<Launched> Launcher::attempt(const Options& options, Deadline deadline) {
   return std::unexpected(std::move(error));
 }
 
+Status Launcher::start_machine(const Options& options, Launched& launched, Deadline deadline) {
+  if (launched.machine) {
+    DRUPE_ASSIGN(SavedMachine saved, open_saved(dir_, *record_.saved, record_.shape.memory_mib * kMebibyte));
+    return launched.machine->restore(std::move(saved), deadline);
+  }
+  DRUPE_ASSIGN(LaunchSpec spec, make_spec(options, launched));
+  // It reads its policy while the machine starts. What it resets in a child must reach the card, which takes
+  // frames for the child's address only once the agent has set it.
+  const bool at_once = options.mode != LaunchMode::kForkChild;
+  if (at_once) DRUPE_TRY(begin_network(options, launched, deadline));
+  DRUPE_ASSIGN(launched.machine, hypervisor_.launch(loop_, std::move(spec), deadline));
+  return {};
+}
+
+Status Launcher::prepare(Deadline deadline) {
+  Launched begun;
+  LaunchSpec card;
+  DRUPE_TRY(make_card(card, begun));
+  DRUPE_ASSIGN(begun.machine, prepare(std::move(card.net), deadline));
+  prepared_ = std::move(begun);
+  prepared_chain_ = record_.disk_chain;
+  prepared_bytes_ = record_.disk_bytes;
+  mark("prepared");
+  return {};
+}
+
 Result<std::unique_ptr<Machine>> Launcher::prepare(UniqueFd net_end, Deadline deadline) {
   fresh_top_ = true;
   LaunchSpec spec;
@@ -236,13 +259,18 @@ Result<LaunchSpec> Launcher::make_spec(const Options& options, Launched& launche
   }
   DRUPE_TRY(add_memory(spec, restores(options.mode)));
   DRUPE_TRY(add_disk(spec, restores(options.mode)));
+  DRUPE_TRY(make_card(spec, launched));
+  return spec;
+}
+
+Status Launcher::make_card(LaunchSpec& spec, Launched& launched) {
   int pair[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     return fail_sys("Creating the network interface's socket failed", errno);
   spec.net = UniqueFd(pair[0]);
   launched.net_peer = UniqueFd(pair[1]);
   DRUPE_ASSIGN(launched.net_end, duplicate(spec.net.get()));
-  return spec;
+  return {};
 }
 
 Status Launcher::begin_network(const Options& options, Launched& launched, Deadline deadline) {
@@ -341,6 +369,11 @@ Status Launcher::set_up(const Options& options, Launched& launched, Deadline dea
                 "Start it cold: `drupe start`.");
   mark("agent");
   DRUPE_TRY(send_identity(link, record_, options.mode != LaunchMode::kResume, deadline));
+  if (options.before_thaw && !may_run_) {
+    DRUPE_TRY(options.before_thaw(deadline));
+    may_run_ = true;
+    mark("parent");
+  }
   DRUPE_TRY(set_up_network(options, launched, deadline));
   if (restores(options.mode)) DRUPE_TRY(link.call(RequestKind::kThaw, {}, deadline));
   if (record_.disk_bytes > device_bytes_) {

@@ -28,7 +28,7 @@ struct Launched {
 
 class Launcher {
  public:
-  using Timings = std::vector<std::pair<std::string, double>>;
+  using Timings = StageTimings;
   struct Options {
     LaunchMode mode = LaunchMode::kBoot;
     std::uint32_t retries = 1;  ///< Of a restore.
@@ -39,6 +39,8 @@ class Launcher {
     std::string trust;
     /// Set for a sandbox that has a network: makes its process, not yet begun, on the card's other end.
     std::function<std::unique_ptr<Network>(UniqueFd frames)> make_network;
+    /// Waits until user work may run, when the agent has confirmed all else; absent: it may.
+    std::function<Status(Deadline)> before_thaw;
   };
   /// `dir` and `record` are borrowed. The record's disk chain gets a new writable node where the mode asks
   /// for one, and machine_id and hostname are made up where they are missing; nothing is written to the
@@ -51,6 +53,9 @@ class Launcher {
   /// its own, and made; the others may still be written. `net_end`: the network card's, which both machines
   /// hold then.
   Result<std::unique_ptr<Machine>> prepare(UniqueFd net_end, Deadline deadline);
+  /// The same for launch(), which goes on with that machine if the record's disk chain is still the same
+  /// then.
+  Status prepare(Deadline deadline);
   [[nodiscard]] const Timings& timings() const { return timings_; }
   /// Sentences for the user about what of the last start did not go as wanted.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
@@ -58,6 +63,8 @@ class Launcher {
  private:
   Result<Launched> attempt(const Options& options, Deadline deadline);
   Result<LaunchSpec> make_spec(const Options& options, Launched& launched);
+  Status make_card(LaunchSpec& spec, Launched& launched);
+  Status start_machine(const Options& options, Launched& launched, Deadline deadline);
   Status begin_network(const Options& options, Launched& launched, Deadline deadline);
   Status set_up_network(const Options& options, Launched& launched, Deadline deadline);
   Status set_up_trust(const Options& options, GuestLink& link, Deadline deadline);
@@ -74,9 +81,13 @@ class Launcher {
   Timings timings_;
   std::vector<std::string> notes_;
   Clock::time_point begun_ = Clock::now();
-  bool network_failed_ = false;     ///< Which another attempt would not mend.
-  bool trust_failed_ = false;       ///< The same.
-  bool fresh_top_ = false;          ///< The chain's last node is new: every attempt starts with it empty.
+  bool network_failed_ = false;  ///< Which another attempt would not mend.
+  bool trust_failed_ = false;    ///< The same.
+  bool fresh_top_ = false;       ///< The chain's last node is new: every attempt starts with it empty.
+  Launched prepared_;            ///< Without a link; for the first attempt.
+  std::vector<std::string> prepared_chain_;
+  std::uint64_t prepared_bytes_ = 0;
+  bool may_run_ = false;            ///< before_thaw() has returned.
   std::uint64_t device_bytes_ = 0;  ///< Size of the disk below the last node: what a restored guest knows.
 };
 

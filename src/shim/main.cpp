@@ -135,10 +135,16 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   // Before anything of a guest is here: what it is made from stays in it.
   if (spec.mode != LaunchMode::kMakeBase)
     DRUPE_TRY(hypervisor->keep_starter(network_program(spec, record.id)));
-  const Place place = find_place();
+  Place place = find_place();
   SandboxHost host;
   host.dir = kDirFd;
   host.lock = kLockFd;
+  if (spec.awaits_fork) {
+    if (::fcntl(kForkFd, F_SETFD, FD_CLOEXEC) != 0)
+      return fail(ErrorCode::kInvalidArgument, "A child of a fork was started without its pipe");
+    host.fork = kForkFd;
+  }
+  host.placed = [&place] { place = find_place(); };
   host.lock_down = [&place] { return lock_down(place); };
   host.start_network = [&](UniqueFd log_fd, UniqueFd frames, Deadline deadline) {
     return hypervisor->start_helper(*loop, std::move(log_fd), std::move(frames), deadline);

@@ -53,13 +53,14 @@ Error decode_reset(ByteView payload) {
 }
 
 std::string SnapshotRequest::encode() const {
-  return ByteWriter().number(deadline_ms).take();
+  return ByteWriter().number(deadline_ms).number(ticket).take();
 }
 
 Result<SnapshotRequest> SnapshotRequest::decode(ByteView bytes) {
   ByteReader reader(bytes);
   SnapshotRequest m;
   m.deadline_ms = reader.number<std::uint32_t>();
+  m.ticket = reader.number<std::uint64_t>();
   if (!reader.done()) return codec::malformed("snapshot");
   return m;
 }
@@ -70,6 +71,7 @@ std::string SnapshotReply::encode() const {
   writer.text(saved.flows_file).flag(saved.link_up);
   writer.number(saved.epoch).flag(saved.durable).texts(disk_chain);
   writer.number(static_cast<std::uint64_t>(stopped_ms * 1000));
+  append_timings(writer, timings);
   return writer.take();
 }
 
@@ -85,7 +87,23 @@ Result<SnapshotReply> SnapshotReply::decode(ByteView bytes) {
   m.saved.durable = reader.flag();
   m.disk_chain = reader.texts();
   m.stopped_ms = static_cast<double>(reader.number<std::uint64_t>()) / 1000;
+  m.timings = read_timings(reader);
   if (!reader.done()) return codec::malformed("snapshot reply");
+  return m;
+}
+
+std::string SnapshotStageRequest::encode() const {
+  return ByteWriter().number(ticket).number(static_cast<std::uint8_t>(stage)).take();
+}
+
+Result<SnapshotStageRequest> SnapshotStageRequest::decode(ByteView bytes) {
+  ByteReader reader(bytes);
+  SnapshotStageRequest m;
+  m.ticket = reader.number<std::uint64_t>();
+  const auto stage = reader.number<std::uint8_t>();
+  if (!reader.done() || m.ticket == 0 || stage > static_cast<std::uint8_t>(Stage::kMoved))
+    return codec::malformed("snapshot stage");
+  m.stage = static_cast<Stage>(stage);
   return m;
 }
 

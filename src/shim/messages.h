@@ -10,6 +10,7 @@
 #include "protocol/messages.h"
 #include "shim/record.h"
 #include "shim/spec.h"
+#include "shim/timings.h"
 
 namespace drupe {
 
@@ -33,6 +34,7 @@ enum class ShimRequest : std::uint16_t {
   /// text: name of a file as of kNetSet, with an encoded NetworksRequest. -> empty, when connections within
   /// networks that the sandbox is no more in, or with members that are none any more, have ended.
   kNetworks = 0x10c,
+  kSnapshotStage = 0x10d,  ///< SnapshotStageRequest -> as its stage says, or why the snapshot has failed.
 };
 
 /// On a client's connection kReset carries an encoded error in both directions, so that its receiver knows
@@ -42,6 +44,7 @@ enum class ShimRequest : std::uint16_t {
 
 struct SnapshotRequest {
   std::uint32_t deadline_ms = 30'000;
+  std::uint64_t ticket = 0;  ///< Made up by who asks, to name it in kSnapshotStage; 0: none.
   [[nodiscard]] std::string encode() const;
   static Result<SnapshotRequest> decode(ByteView bytes);
 };
@@ -49,12 +52,29 @@ struct SnapshotReply {
   SavedState saved;                     ///< File names in the sandbox's directory.
   std::vector<std::string> disk_chain;  ///< The now immutable nodes a child builds on, bottom first.
   double stopped_ms = 0;                ///< How long the guest's work stood still after it was frozen.
+  /// Milliseconds since the request's turn at which each stage was done.
+  StageTimings timings;
   [[nodiscard]] std::string encode() const;
   static Result<SnapshotReply> decode(ByteView bytes);
 };
 /// Requests are numbered from 1. A shim that turns a client away answers this one, then closes the
 /// connection.
 inline constexpr std::uint32_t kNoRequest = 0;
+
+/// What a snapshot has come to before it is answered. Sent before the kSnapshot with the same ticket.
+struct SnapshotStageRequest {
+  enum class Stage : std::uint8_t {
+    /// -> SnapshotReply, without what is known only at the end: the files are complete, and the process of
+    /// the saved machine stands still (Machine::hold()). The snapshot may still fail, and the saved machine
+    /// go on.
+    kSaved,
+    kMoved,  ///< -> empty: the guest lives in another machine, and the saved one never runs again.
+  };
+  std::uint64_t ticket = 0;
+  Stage stage = Stage::kSaved;
+  [[nodiscard]] std::string encode() const;
+  static Result<SnapshotStageRequest> decode(ByteView bytes);
+};
 
 struct StopRequest {
   std::int32_t signal = 0;  ///< 0: the image's stop signal.

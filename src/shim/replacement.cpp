@@ -23,10 +23,11 @@ Status Replacement::prepare(SandboxRecord record, std::string node, UniqueFd net
   return {};
 }
 
-Status Replacement::restore(const SavedState& saved, GuestLink& link, Deadline deadline) {
+Status Replacement::restore(const SavedState& saved, GuestLink& link, Deadline deadline, StageMarks& marks) {
   DRUPE_ASSIGN(SavedMachine files,
                open_saved(dir_, saved, std::uint64_t{record_.shape.memory_mib} * 1024 * 1024));
   DRUPE_TRY(machine_->restore(std::move(files), deadline));
+  marks.mark("loaded");
   auto moved = link.move(machine_->control_fd(), machine_->bulk_fd(), deadline);
   if (moved) return {};
   Error error = std::move(moved).error();

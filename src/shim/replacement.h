@@ -8,6 +8,7 @@
 #include "hypervisor/hypervisor.h"
 #include "shim/guest_link.h"
 #include "shim/record.h"
+#include "shim/timings.h"
 
 namespace drupe {
 
@@ -26,7 +27,7 @@ class Replacement {
   Status prepare(SandboxRecord record, std::string node, UniqueFd net_end, Deadline deadline);
   /// Lets the guest run here, its work still frozen, and moves the link. An error leaves the link, and the
   /// guest of the machine that was saved, as they were.
-  Status restore(const SavedState& saved, GuestLink& link, Deadline deadline);
+  Status restore(const SavedState& saved, GuestLink& link, Deadline deadline, StageMarks& marks);
   [[nodiscard]] std::unique_ptr<Machine> take();
   /// Instead of take(): ends the machine.
   void kill() { machine_.reset(); }

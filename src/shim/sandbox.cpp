@@ -80,12 +80,17 @@ GuestLink::Callbacks Sandbox::link_callbacks() {
 }
 
 Status Sandbox::start() {
-  if (spec_.mode != LaunchMode::kMakeBase) sweep();
+  // What arrives in the directory of a child before its record names it is not to be swept, and nothing else
+  // is there.
+  if (spec_.mode != LaunchMode::kMakeBase && !spec_.awaits_fork) sweep();
   // The owner may end while the machine starts.
   if (spec_.owner_bound) watch_owner(spec_.owner_pid);
   SandboxRecord updated = record_;
   Launcher launcher(loop_, hypervisor_, host_.dir, updated);
+  if (spec_.awaits_fork) DRUPE_TRY(await_save(launcher, updated));
   Launcher::Options options;
+  if (spec_.awaits_fork)
+    options.before_thaw = [this](Deadline limit) { return await_fork_byte(kForkMayRun, limit); };
   options.mode = spec_.mode;
   options.retries = spec_.restore_retries;
   options.deadline = Clock::now() + std::chrono::milliseconds(spec_.start_deadline_ms);

@@ -33,6 +33,9 @@ class Replacement;
 struct SandboxHost {
   int dir = -1;   ///< The sandbox's directory, also the current one.
   int lock = -1;  ///< Its locked lock file; -1: none (tests).
+  int fork = -1;  ///< For ShimSpec::awaits_fork: kForkFd.
+  /// The directory has got the place where it stays.
+  std::function<void()> placed;
   /// Takes from the process what it needs no more, once the machine runs. Returns what the host did not
   /// allow.
   std::function<Result<std::vector<std::string>>()> lock_down;
@@ -77,6 +80,12 @@ class Sandbox {
     ReplyFn reply;
     std::function<Result<std::string>()> run;
   };
+
+  // sandbox_fork.cpp
+  /// For awaits_fork: starts the machine as far as it goes without the parent's save, waits for that and
+  /// reads the record anew, into `updated` as well.
+  Status await_save(Launcher& launcher, SandboxRecord& updated);
+  Status await_fork_byte(char wanted, Deadline deadline);
 
   // sandbox.cpp
   GuestLink::Callbacks link_callbacks();
@@ -136,8 +145,13 @@ class Sandbox {
   // sandbox_save.cpp
   Result<std::string> pause();
   void after_pause(Saver& saver);
-  Result<std::string> snapshot(ByteView body);
-  Status go_on_in(Replacement& next, const SavedState& saved, Saver& saver, Deadline deadline);
+  void on_snapshot(ByteView body, const ReplyFn& reply);
+  void on_snapshot_stage(ByteView body, const ReplyFn& reply);
+  /// Answers those who asked for this stage of that snapshot.
+  void tell_stage(std::uint64_t ticket, SnapshotStageRequest::Stage stage, const Result<std::string>& answer);
+  Result<std::string> snapshot(const SnapshotRequest& request);
+  Status go_on_in(Replacement& next, SnapshotReply& reply, Saver& saver, std::uint64_t ticket,
+                  StageMarks& marks, Deadline limit);
   Status make_base();
   void exercise();
   SaveNames next_names();
@@ -199,6 +213,11 @@ class Sandbox {
   std::optional<EndPlan> end_plan_;
   bool ending_ = false, kill_now_ = false, over_ = false;
   std::vector<ReplyFn> waiters_, stoppers_;
+  struct StageWaiter {
+    SnapshotStageRequest request;
+    ReplyFn reply;
+  };
+  std::vector<StageWaiter> stage_waiters_;
   std::optional<EventLoop::TimerId> lifetime_timer_, idle_timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

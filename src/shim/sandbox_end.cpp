@@ -180,6 +180,7 @@ void Sandbox::part_from_clients(const Error& error) {
       waiter(reply.encode());
   }
   for (auto& operation : std::exchange(operations_, {})) operation.reply(std::unexpected(error));
+  for (const auto& waiter : std::exchange(stage_waiters_, {})) waiter.reply(std::unexpected(error));
   ::unlinkat(host_.dir, kSocketFile, 0);
   ::unlinkat(host_.dir, kPeerSocketFile, 0);
   hub_.drain(kClientsTake);

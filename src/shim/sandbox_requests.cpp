@@ -61,7 +61,9 @@ void Sandbox::on_shim_request(ShimRequest kind, ByteView body, const ReplyFn& re
     case ShimRequest::kPause:
       return run_operation(reply, [this] { return pause(); });
     case ShimRequest::kSnapshot:
-      return later(&Sandbox::snapshot);
+      return on_snapshot(body, reply);
+    case ShimRequest::kSnapshotStage:
+      return on_snapshot_stage(body, reply);
     case ShimRequest::kStop:
       return on_stop(body, reply);
     case ShimRequest::kWait:

@@ -1,5 +1,4 @@
-// Pause, snapshot for a fork, base snapshot, and shortening of the disk's chain. README.md says why each
-// order is safe.
+// Pause, base snapshot, and shortening of the disk's chain. README.md says why each order is safe.
 #include <algorithm>
 
 #include <fcntl.h>
@@ -8,7 +7,6 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "shim/replacement.h"
 #include "shim/sandbox.h"
 
 namespace drupe {
@@ -16,8 +14,6 @@ namespace {
 
 constexpr std::chrono::seconds kPauseDeadline{60};
 constexpr std::chrono::seconds kBaseDeadline{120};
-// For a machine to load what was saved and to answer; the guest's work stands still meanwhile.
-constexpr std::chrono::seconds kTakeOver{10};
 constexpr std::chrono::seconds kDropNodes{30};
 constexpr std::chrono::milliseconds kAnswerTaken{100};
 constexpr std::uint64_t kExerciseTimeoutMs = 60'000;
@@ -135,91 +131,6 @@ void Sandbox::after_pause(Saver& saver) {
     }
   }
   over_ = true;
-}
-
-// --- snapshot for forks
-// --------------------------------------------------------------------------------------------------
-
-Result<std::string> Sandbox::snapshot(ByteView body) {
-  DRUPE_ASSIGN(const SnapshotRequest request, SnapshotRequest::decode(body));
-  const Deadline deadline = Clock::now() + std::chrono::milliseconds(request.deadline_ms);
-  DRUPE_TRY(wait_for_flattening(deadline));
-  Saver saver(loop_, *machine_, *link_, host_.dir, next_names());
-  Replacement next(loop_, hypervisor_, host_.dir);
-  saver.begin_sync();
-  UniqueFd net_end(::fcntl(net_end_.get(), F_DUPFD_CLOEXEC, 0));
-  DRUPE_TRY(next.prepare(record_, "disk-" + std::to_string(record_.next_file++) + ".qcow2",
-                         std::move(net_end), deadline));
-  DRUPE_TRY(saver.end_sync(deadline));
-  hub_.pause_reading(true);
-  SnapshotReply reply;
-  Status done;
-  if (auto saved = saver.save(SaveForm::kDelta, deadline)) {
-    pass_failpoint("shim.snapshot.saved");
-    reply.saved = std::move(*saved);
-    note_network(reply.saved);
-    reply.disk_chain = record_.disk_chain;
-    done = go_on_in(next, reply.saved, saver, deadline);
-  } else {
-    done = std::unexpected(std::move(saved).error());
-  }
-  hub_.pause_reading(false);
-  reply.stopped_ms = saver.stopped_ms();
-  if (saver.unusable())
-    request_end({EndCause::kVmLost, "A save failed and the guest did not go on", EndHow::kKill, 0, 0});
-  if (!done) {
-    ::unlinkat(host_.dir, reply.saved.flows_file.c_str(), 0);
-    return std::unexpected(std::move(done).error());
-  }
-  flatten_if_long();
-  return reply.encode();
-}
-
-// The record names the new node before a machine writes to it, and an empty node over the old one reads as
-// the old one: so the record matches the disk at every moment, whichever machine goes on. The saved one is
-// ended only when the agent has answered in the new one; until then it can go on as if nothing had been.
-Status Sandbox::go_on_in(Replacement& next, const SavedState& saved, Saver& saver, Deadline deadline) {
-  const bool ending = end_plan_.has_value();
-  Status done;
-  if (ending) {
-    done = fail(ErrorCode::kInvalidState, "The sandbox is ending");
-  } else {
-    record_.disk_chain.push_back(next.node());
-    done = write_record(host_.dir, record_);
-    pass_failpoint("shim.snapshot.recorded");
-  }
-  if (done) done = next.restore(saved, *link_, std::min(deadline, Clock::now() + kTakeOver));
-  const auto repair = [this](Deadline limit) {
-    return send_identity(*link_, record_, /*new_identity=*/false, limit);
-  };
-  if (done) {
-    const auto old = replace_machine(next.take());
-    saver.leave_machine();
-    pass_failpoint("shim.snapshot.replaced");
-    done = saver.go_on(/*keep_files=*/true, repair);
-    // Before the answer, after which children start that read what it can write; but not before the guest's
-    // work goes on, with which its end would compete for a processor.
-    old->machine->kill();
-    (void)loop_.run_until([&old] { return old->ended; }, Clock::now() + kPauseDeadline);
-    return done;
-  }
-  // Its kernel may have written to its node already, which the saved machine knows nothing of.
-  next.kill();
-  Status reverted;
-  if (!ending) {
-    record_.disk_chain.pop_back();
-    if (!removes_itself_now()) reverted = write_record(host_.dir, record_);
-  }
-  if (!reverted) {
-    record_.disk_chain.push_back(next.node());
-    log(LogLevel::kError, "The record cannot be put back: " + reverted.error().message);
-    // An empty node is harmless as long as it is there.
-    reverted = next.keep_empty_node();
-  }
-  if (reverted) reverted = saver.go_on(/*keep_files=*/false, repair);
-  if (!reverted)
-    request_end({EndCause::kVmLost, "The guest did not go on after a failed fork", EndHow::kKill, 0, 0});
-  return done;
 }
 
 // --- disk chain

@@ -311,7 +311,8 @@ TEST_F(Life, ASocketThatIsALinkIsNotFollowed) {
 }
 
 TEST_F(Life, ASaveThatFailsAtAnyStepIsUndone) {
-  for (const std::string step : {"freeze", "stop", "save", "prepare", "restore", "no answer", "early end"}) {
+  for (const std::string step :
+       {"freeze", "stop", "save", "prepare", "hold", "restore", "no answer", "early end"}) {
     SCOPED_TRACE(step);
     world_.calls.clear();
     world_.fail_call = step;
@@ -370,7 +371,7 @@ TEST_F(Life, ASnapshotGoesOnInANewMachineAndTheSameEpoch) {
   const auto reply = SnapshotReply::decode(as_bytes(*bytes));
   EXPECT_THAT(reply->disk_chain, ElementsAre("image.ext4", "disk-0.qcow2"));
   EXPECT_EQ(world_.disk_nodes, 3U);
-  EXPECT_THAT(world_.calls, ElementsAre("prepare", "stop", "save", "restore", "kill"));
+  EXPECT_THAT(world_.calls, ElementsAre("prepare", "stop", "save", "hold", "restore", "kill"));
   EXPECT_TRUE(has(reply->saved.delta_file.c_str()));
   EXPECT_NE(world_.machine, old);
   EXPECT_EQ(world_.running.size(), 1U) << "the saved machine has ended before the answer";
@@ -391,6 +392,57 @@ TEST_F(Life, ASnapshotGoesOnInANewMachineAndTheSameEpoch) {
   world_.machine->end(SIGSEGV, false, "killed by signal 11");
   serve();
   EXPECT_EQ(on_disk().cause, EndCause::kVmLost);
+}
+
+TEST_F(Life, ASnapshotTellsItsStages) {
+  start();
+  SnapshotRequest request;
+  request.ticket = 7;
+  const auto ask_stage = [this](std::uint64_t ticket, SnapshotStageRequest::Stage stage,
+                                std::optional<Result<std::string>>& answer) {
+    client_->request(static_cast<std::uint16_t>(ShimRequest::kSnapshotStage),
+                     SnapshotStageRequest{ticket, stage}.encode(),
+                     [&](Result<std::string> reply) { answer = std::move(reply); });
+  };
+  std::optional<Result<std::string>> saved, moved, others;
+  ask_stage(7, SnapshotStageRequest::Stage::kSaved, saved);
+  ask_stage(7, SnapshotStageRequest::Stage::kMoved, moved);
+  ask_stage(8, SnapshotStageRequest::Stage::kSaved, others);
+  world_.on_restore = [&] {
+    // The files are complete and nothing changes the disk any more, but the parent may still go back.
+    ASSERT_TRUE(wait([&] { return saved.has_value(); }));
+    EXPECT_EQ(world_.calls.at(3), "hold");
+    EXPECT_FALSE(moved);
+  };
+  const auto bytes = call(ShimRequest::kSnapshot, request.encode());
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  ASSERT_TRUE(saved && *saved && moved && *moved);
+  const auto early = SnapshotReply::decode(as_bytes(**saved));
+  const auto reply = SnapshotReply::decode(as_bytes(*bytes));
+  ASSERT_TRUE(early && reply);
+  EXPECT_EQ(early->saved.delta_file, reply->saved.delta_file);
+  EXPECT_EQ(early->disk_chain, reply->disk_chain);
+  EXPECT_EQ(reply->timings.back().first, "old ended");
+  EXPECT_FALSE(others) << "of another snapshot";
+}
+
+TEST_F(Life, ASnapshotThatFailsSaysSoAtItsStages) {
+  start();
+  world_.fail_call = "restore";
+  SnapshotRequest request;
+  request.ticket = 7;
+  std::optional<Result<std::string>> saved, moved;
+  for (auto* const answer : {&saved, &moved})
+    client_->request(static_cast<std::uint16_t>(ShimRequest::kSnapshotStage),
+                     SnapshotStageRequest{7, answer == &saved ? SnapshotStageRequest::Stage::kSaved
+                                                              : SnapshotStageRequest::Stage::kMoved}
+                         .encode(),
+                     [answer](Result<std::string> reply) { *answer = std::move(reply); });
+  EXPECT_FALSE(call(ShimRequest::kSnapshot, request.encode()));
+  ASSERT_TRUE(wait([&] { return saved && moved; }));
+  EXPECT_TRUE(*saved);
+  EXPECT_FALSE(*moved);
+  EXPECT_THAT(world_.calls, ElementsAre("prepare", "stop", "save", "hold", "restore", "cont"));
 }
 
 TEST_F(Life, ANewMachineThatIsLostBeforeTheWorkGoesOnEndsTheSandbox) {
@@ -492,7 +544,8 @@ TEST_F(Flattening, SavesWaitForTheCopyingAndDropTheNodesThemselves) {
     world_.flattened({});
   });
   ASSERT_TRUE(wait([&] { return answered; }));
-  EXPECT_THAT(world_.calls, ElementsAre("flatten", "drop", "prepare", "stop", "save", "restore", "kill"));
+  EXPECT_THAT(world_.calls, ElementsAre("flatten", "drop", "prepare", "stop", "save", "hold", "restore",
+                                        "kill"));
   EXPECT_EQ(world_.disk_nodes, 3U);
   settle();
   EXPECT_EQ(on_disk().disk_chain.size(), 3U);

@@ -20,41 +20,54 @@ constexpr std::chrono::seconds kGoOnDeadline{30};
 }  // namespace
 
 Status Saver::sync(Deadline deadline) {
-  begin_sync();
-  return end_sync(deadline);
+  begin(RequestKind::kSync);
+  return end_flush(deadline);
 }
 
-void Saver::begin_sync() {
+void Saver::begin_flush() {
+  begin(RequestKind::kFlush);
+}
+
+void Saver::begin(RequestKind kind) {
   synced_ = std::make_shared<std::optional<Result<std::string>>>();
-  link_.request(static_cast<std::uint16_t>(RequestKind::kSync), {},
+  link_.request(static_cast<std::uint16_t>(kind), {},
                 [synced = synced_](Result<std::string> done) { *synced = std::move(done); });
 }
 
-Status Saver::end_sync(Deadline deadline) {
+Status Saver::end_flush(Deadline deadline) {
   DRUPE_ASSIGN(const bool came, loop_.run_until([this] { return synced_->has_value(); }, deadline));
   if (!came)
     return fail(ErrorCode::kTimeout, "The guest's agent did not flush its files in time", "Try again.");
-  if (!**synced_) return std::unexpected((*synced_)->error());
+  // An agent from before kFlush flushes when it freezes.
+  if (!**synced_ && (*synced_)->error().code != ErrorCode::kUnsupported)
+    return std::unexpected((*synced_)->error());
   return {};
 }
 
 Result<SavedState> Saver::save(SaveForm form, Deadline deadline) {
+  StageMarks nobodys;
+  return save(form, deadline, nobodys);
+}
+
+Result<SavedState> Saver::save(SaveForm form, Deadline deadline, StageMarks& marks) {
   DRUPE_TRY(link_.freeze(kFreezeDeadline, Clock::now() + kFreezeDeadline + kAnswerGrace));
   frozen_ = true;
   stopped_at_ = Clock::now();
-  auto saved = write_files(form, deadline);
+  marks.mark("frozen");
+  auto saved = write_files(form, deadline, marks);
   if (saved) return saved;
   if (auto undone = go_on(/*keep_files=*/false, {}); !undone)
     log(LogLevel::kError, "The guest did not go on after a failed save: " + undone.error().message);
   return saved;
 }
 
-Result<SavedState> Saver::write_files(SaveForm form, Deadline deadline) {
+Result<SavedState> Saver::write_files(SaveForm form, Deadline deadline, StageMarks& marks) {
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
   DRUPE_ASSIGN(UniqueFd device_state, open_at(dir_, names_.device_state, kNew));
   DRUPE_ASSIGN(const UniqueFd memory, open_at(dir_, names_.memory, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW));
   DRUPE_TRY(machine_.stop(deadline));
   stopped_ = true;
+  marks.mark("stopped");
   DRUPE_ASSIGN(const SavedMemory written,
                machine_.save(std::move(device_state), memory.get(), form, deadline));
   SavedState saved;

@@ -11,6 +11,7 @@
 #include "hypervisor/hypervisor.h"
 #include "shim/guest_link.h"
 #include "shim/record.h"
+#include "shim/timings.h"
 
 namespace drupe {
 
@@ -29,10 +30,11 @@ class Saver {
       : loop_(loop), machine_(machine), link_(link), dir_(dir), names_(std::move(names)) {}
 
   Status sync(Deadline deadline);
-  /// The same in two parts, for a caller who has something to do meanwhile.
-  void begin_sync();
-  Status end_sync(Deadline deadline);
+  /// Flushes and no more, in two parts, for a caller who has something to do meanwhile.
+  void begin_flush();
+  Status end_flush(Deadline deadline);
   Result<SavedState> save(SaveForm form, Deadline deadline);
+  Result<SavedState> save(SaveForm form, Deadline deadline, StageMarks& marks);
   /// Lets the machine and its guest run on; `keep_files`: the saved files stay. `repair` is called when the
   /// agent answers and the guest's work still stands.
   Status go_on(bool keep_files, const std::function<Status(Deadline)>& repair);
@@ -45,8 +47,9 @@ class Saver {
   [[nodiscard]] double stopped_ms() const;
 
  private:
-  Result<SavedState> write_files(SaveForm form, Deadline deadline);
+  Result<SavedState> write_files(SaveForm form, Deadline deadline, StageMarks& marks);
   void remove_files();
+  void begin(RequestKind kind);
 
   EventLoop& loop_;
   Machine& machine_;

@@ -6,7 +6,7 @@
 namespace drupe {
 namespace {
 
-constexpr std::uint32_t kSpecVersion = 3;
+constexpr std::uint32_t kSpecVersion = 4;
 
 }  // namespace
 
@@ -28,6 +28,7 @@ NetSpec NetSpec::read(ByteReader& reader) {
 std::string ShimSpec::encode() const {
   ByteWriter writer;
   writer.number(version).number(static_cast<std::uint8_t>(mode)).flag(start_main_on_attach).flag(owner_bound);
+  writer.flag(awaits_fork);
   writer.number(static_cast<std::int32_t>(owner_pid)).number(start_deadline_ms).number(restore_retries);
   writer.number(static_cast<std::uint8_t>(accelerator)).number(tsc_khz);
   writer.text(qemu_path).text(preload_path).text(record_dir_path).texts(exercise);
@@ -44,6 +45,7 @@ Result<ShimSpec> ShimSpec::decode(std::string_view bytes) {
   const auto mode = reader.number<std::uint8_t>();
   spec.start_main_on_attach = reader.flag();
   spec.owner_bound = reader.flag();
+  spec.awaits_fork = reader.flag();
   spec.owner_pid = reader.number<std::int32_t>();
   spec.start_deadline_ms = reader.number<std::uint32_t>();
   spec.restore_retries = reader.number<std::uint32_t>();
@@ -71,9 +73,7 @@ std::string ShimStatus::encode() const {
   ByteWriter writer;
   writer.flag(error.has_value());
   if (error) codec::append_error(writer, *error);
-  writer.number(static_cast<std::uint32_t>(timings.size()));
-  // Microseconds: the writer knows no floating point.
-  for (const auto& [name, ms] : timings) writer.text(name).number(static_cast<std::uint64_t>(ms * 1000));
+  append_timings(writer, timings);
   writer.texts(notes);
   return writer.take();
 }
@@ -85,12 +85,7 @@ Result<ShimStatus> ShimStatus::decode(std::string_view bytes) {
   ByteReader reader(bytes);
   ShimStatus status;
   if (reader.flag()) status.error = codec::read_error(reader);
-  const auto count = reader.number<std::uint32_t>();
-  for (std::uint32_t i = 0; reader.ok() && i < count; ++i) {
-    std::string name = reader.text();
-    const auto us = reader.number<std::uint64_t>();
-    status.timings.emplace_back(std::move(name), static_cast<double>(us) / 1000);
-  }
+  status.timings = read_timings(reader);
   status.notes = reader.texts();
   if (!reader.done())
     return fail(ErrorCode::kHost, "The sandbox's shim reported its start in an unknown form");

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "hypervisor/hypervisor.h"
 #include "protocol/net_peers.h"
+#include "shim/timings.h"
 
 namespace drupe {
 
@@ -30,6 +31,12 @@ inline constexpr const char* kBaseRamFile = "ram";
 inline constexpr const char* kBaseStateFile = "state";
 inline constexpr const char* kBaseDiskFile = "disk.qcow2";
 inline constexpr int kStatusFd = 6;  ///< The shim writes one ShimStatus and closes it.
+/// With ShimSpec::awaits_fork: a pipe with the two bytes below, in this order. Its end before them ends the
+/// shim.
+inline constexpr int kForkFd = 7;
+/// Everything of the save is in the directory, which is where it belongs, and so is the final record.
+inline constexpr char kForkSaved = 's';
+inline constexpr char kForkMayRun = 'r';  ///< The parent is out of the way; until here no user work runs.
 
 enum class LaunchMode : std::uint8_t {
   kBoot,  ///< Cold boot of the disk. When record.saved is there, it is dropped once the sandbox runs.
@@ -57,14 +64,17 @@ struct NetSpec {
 };
 
 struct ShimSpec {
-  std::uint32_t version = 3;
+  std::uint32_t version = 4;
   LaunchMode mode = LaunchMode::kBoot;
   bool start_main_on_attach =
       false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
   bool owner_bound =
       false;  ///< Ends the sandbox when `owner_pid` ends or the first client's connection closes.
   int owner_pid = 0;
-  std::uint32_t start_deadline_ms = 60'000;
+  /// kForkChild only: the parent is not saved yet. The directory has what its machine is made from today, and
+  /// a record that says so; what comes over kForkFd says when the rest is there.
+  bool awaits_fork = false;
+  std::uint32_t start_deadline_ms = 60'000;  ///< From the start, or from kForkSaved.
   std::uint32_t restore_retries = 1;
   Accelerator accelerator = Accelerator::kTcg;
   std::uint64_t tsc_khz = 0;
@@ -84,7 +94,7 @@ struct ShimStatus {
   std::optional<Error> error;  ///< Absent: the sandbox runs (kMakeBase: is saved).
   /// Milliseconds since the shim's start at which each stage was done: "hypervisor", "state", "agent",
   /// "setup".
-  std::vector<std::pair<std::string, double>> timings;
+  StageTimings timings;
   std::vector<std::string> notes;  ///< Sentences for the user about a start that has succeeded.
   [[nodiscard]] std::string encode() const;
   static Result<ShimStatus> decode(std::string_view bytes);

@@ -1,5 +1,8 @@
 // The driver with a real guest: boot once, then everything that starts from saved state.
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -171,6 +174,37 @@ TEST_F(Guest, ASavedMachineGoesOnAsIfNothingHadBeen) {
   ASSERT_TRUE(machine->cont(soon()));
   EXPECT_EQ(tell(*machine, "ping 2"), "pong 2");
   EXPECT_EQ(tell(*machine, "verify 7"), "ok");
+}
+
+// The state of a process, and of each of its threads, in the words of proc(5).
+std::string states_of(int pid) {
+  std::string states;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat((std::istreambuf_iterator<char>(file)), {});
+    states += stat.substr(stat.rfind(')') + 2, 1);
+  }
+  return states;
+}
+
+TEST_F(Guest, AMachineThatIsHeldRunsNothingUntilItGoesOn) {
+  auto machine = from_base("held");
+  ASSERT_TRUE(machine);
+  ASSERT_TRUE(machine->stop(soon()));
+  ASSERT_TRUE(guest_->save(*machine, SaveForm::kDelta));
+  ASSERT_TRUE(machine->hold(soon()));
+  const std::string states = states_of(machine->pid());
+  EXPECT_GT(states.size(), 1U);
+  EXPECT_EQ(states, std::string(states.size(), 'T'));
+  ASSERT_TRUE(machine->cont(soon()));
+  EXPECT_EQ(tell(*machine, "ping 2"), "pong 2");
+  // And ends like any other.
+  ASSERT_TRUE(machine->stop(soon()));
+  ASSERT_TRUE(machine->hold(soon()));
+  bool ended = false;
+  machine->on_end([&ended](const MachineEnd&) { ended = true; });
+  machine->kill();
+  EXPECT_TRUE(*guest_->loop().run_until([&ended] { return ended; }, soon()));
 }
 
 TEST_F(Guest, EverySaveOfOneMachineCanBeStarted) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -20,6 +23,9 @@ namespace drupe {
 namespace {
 
 constexpr std::chrono::seconds kLastWords{2};
+// Nobody tells when a process has stopped. It takes some microseconds, or as long as a write of its own.
+constexpr std::chrono::microseconds kHoldPoll{50};
+constexpr std::chrono::seconds kHoldLimit{2};
 constexpr std::size_t kMaxDeviceState = 32U << 20;
 constexpr std::uint64_t kStateFdset = 1000;
 constexpr std::size_t kTailInErrors = 2048;
@@ -230,7 +236,24 @@ Status QemuMachine::stop(Deadline deadline) {
 }
 
 Status QemuMachine::cont(Deadline deadline) {
+  if (std::exchange(held_, false)) signal_child(parts_.child, SIGCONT);
   return run_command("cont", {}, deadline);
+}
+
+// The signal stops all threads, which is over when the kernel says so: no system call of theirs is under way
+// then. No process can refuse it, nor wake itself.
+Status QemuMachine::hold(Deadline deadline) {
+  signal_child(parts_.child, SIGSTOP);
+  held_ = true;
+  const Deadline limit = std::min(deadline, Clock::now() + kHoldLimit);
+  while (true) {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(parts_.child.pid), &info, WSTOPPED | WNOHANG) != 0)
+      return fail_sys("Stopping the hypervisor failed", errno);
+    if (info.si_pid == parts_.child.pid) return {};
+    if (Clock::now() >= limit) return fail(ErrorCode::kTimeout, "The hypervisor did not stop in time");
+    std::this_thread::sleep_for(kHoldPoll);
+  }
 }
 
 Status QemuMachine::set_link(bool up, Deadline deadline) {

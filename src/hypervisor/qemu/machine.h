@@ -59,6 +59,7 @@ class QemuMachine final : public Machine {
   Status restore(SavedMachine saved, Deadline deadline) override;
   Status stop(Deadline deadline) override;
   Status cont(Deadline deadline) override;
+  Status hold(Deadline deadline) override;
   Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) override;
   void flatten_disk(std::function<void(Status)> done) override;
   Status drop_flattened(Deadline deadline) override;
@@ -97,6 +98,7 @@ class QemuMachine final : public Machine {
   std::uint64_t next_serial_ = 0;
   std::function<void(Status)> flattened_;  ///< Set while the job runs.
   bool joined_ = false;                    ///< The job succeeded; its nodes can be dropped.
+  bool held_ = false;                      ///< Stopped by SIGSTOP.
   bool ended_ = false;
   MachineEnd end_;
   std::function<void(const MachineEnd&)> on_end_;

@@ -63,9 +63,9 @@ struct FakeWorld {
   std::vector<FakeMachine*> running;
   int launches = 0;
   int silent_launches = 0;         ///< So many first launches bring an agent that never answers.
-  std::vector<std::string> calls;  ///< "stop", "save", "prepare", "restore", "cont", "kill", "flatten",
-                                   ///< "drop", "grow", "link up", "link down".
-  std::string fail_call;           ///< This call fails.
+  std::vector<std::string> calls;  ///< "stop", "save", "hold", "prepare", "restore", "cont", "kill",
+                                   ///< "flatten", "drop", "grow", "link up", "link down".
+  std::string fail_call;  ///< This call fails.
   std::function<void()> on_restore;
   bool silent_restore = false;  ///< The agent does not answer in a machine that was prepared.
   std::function<void(Status)> flattened;
@@ -85,6 +85,7 @@ class FakeMachine final : public Machine {
   void on_end(std::function<void(const MachineEnd&)> callback) override { on_end_ = std::move(callback); }
   Status stop(Deadline) override { return call("stop"); }
   Status cont(Deadline) override { return call("cont"); }
+  Status hold(Deadline) override { return call("hold"); }
   Result<SavedMemory> save(UniqueFd device_state, int memory_file, SaveForm form, Deadline deadline) override;
   Status restore(SavedMachine saved, Deadline deadline) override;
   void flatten_disk(std::function<void(Status)> done) override;

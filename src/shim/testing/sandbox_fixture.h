@@ -65,6 +65,8 @@ class SandboxFixture : public ::testing::Test {
     DRUPE_TRY(write_record(dir_.get(), record_));
     SandboxHost host;
     host.dir = dir_.get();
+    host.fork = fork_;
+    host.placed = [this] { ++placings_; };
     host.start_network = start_network_;
     host.connect_peer = connect_peer_;
     host.remove_directory = [this] { ++directory_removals_; };
@@ -166,7 +168,8 @@ class SandboxFixture : public ::testing::Test {
   FakeHypervisor hypervisor_{world_};
   SandboxRecord record_;
   ShimSpec spec_;
-  int directory_removals_ = 0;
+  int directory_removals_ = 0, placings_ = 0;
+  int fork_ = -1;
   Network::Start start_network_;
   std::function<Result<UniqueFd>(std::string_view, Deadline)> connect_peer_;
   std::unique_ptr<Sandbox> sandbox_;
