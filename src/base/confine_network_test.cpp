@@ -125,6 +125,13 @@ std::vector<Step> steps(int epoll) {
          return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
        }},
       {"connect an end of a pair elsewhere", false, can_connect_a_pair},
+      {"copy of a descriptor", true,
+       [epoll] {
+         return UniqueFd(::fcntl(epoll, F_DUPFD_CLOEXEC, 0)).valid() && ::fcntl(epoll, F_GETFL) >= 0;
+       }},
+      {"owner of a descriptor's signals", false,
+       [epoll] { return ::fcntl(epoll, F_SETOWN, 1) == 0 || ::fcntl(epoll, F_SETSIG, SIGKILL) == 0; }},
+      {"flags of a descriptor", false, [epoll] { return ::fcntl(epoll, F_SETFL, O_ASYNC) == 0; }},
       {"netlink", false, [] { return can_open(AF_NETLINK, SOCK_RAW, 0); }},
       {"raw socket", false, [] { return can_open(AF_INET, SOCK_RAW, IPPROTO_ICMP); }},
       {"MPTCP", false, [] { return can_open(AF_INET, SOCK_STREAM, 262); }},

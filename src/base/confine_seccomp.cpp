@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/mman.h>
@@ -98,7 +99,9 @@ constexpr std::array kNetworkCalls{
     // Its own end.
     "exit", "exit_group", "rt_sigreturn", "rt_sigprocmask", "rt_sigaction", "getpid", "gettid",
     // The rest of what the C library asks for by itself; sigaltstack() is for sanitizers.
-    "getrandom", "fstat", "newfstatat", "lseek", "fcntl", "sysinfo", "sigaltstack"};
+    "getrandom", "fstat", "newfstatat", "lseek", "sysinfo", "sigaltstack"};
+// Of fcntl(): copies of descriptors for other processes; not whom signals go to, leases, locks or pipe sizes.
+constexpr std::array kFcntlCommands{F_DUPFD_CLOEXEC, F_GETFD, F_GETFL};
 constexpr std::array kCallsWithProtection{"mmap", "mprotect"};
 
 using Conditions = std::vector<scmp_arg_cmp>;
@@ -123,6 +126,8 @@ bool build_network(void* filter) {
   // No memory that can be executed.
   for (const char* name : kCallsWithProtection)
     if (!allow(filter, name, {masked_equals(2, PROT_EXEC, 0)})) return false;
+  for (const int command : kFcntlCommands)
+    if (!allow(filter, "fcntl", {equals(1, command)})) return false;
   // Only where its socket is connected to. sendmsg() hides the address from a filter.
   if (!allow(filter, "sendto", {equals(4, 0)})) return false;
   // abort() signals the process itself.

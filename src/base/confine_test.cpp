@@ -1,14 +1,17 @@
 #include "base/confine.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <sstream>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -186,6 +189,61 @@ TEST(Confine, RunsUnderAnIdOfItsOwnInNamespacesOfItsOwn) {
   } else {
     EXPECT_EQ(answers.at("uid"), static_cast<long>(::getuid()));
   }
+}
+
+// Runs `call` as root of a user namespace that has the ids below `count`; its status, -1 without a namespace.
+int within_ids(unsigned count, const std::function<int()>& call) {
+  const Pipe ready = make_pipe();
+  Pipe go = make_pipe();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const char made = ::unshare(CLONE_NEWUSER) == 0 ? 'y' : 'n';
+    char byte = 0;
+    go.write.reset();
+    if (::write(ready.write.get(), &made, 1) != 1 || ::read(go.read.get(), &byte, 1) != 1) ::_exit(100);
+    ::_exit(::geteuid() == 0 ? call() : 101);
+  }
+  char made = 0;
+  EXPECT_EQ(::read(ready.read.get(), &made, 1), 1);
+  const std::string proc = "/proc/" + std::to_string(pid) + "/";
+  const auto write = [&](const char* name, const std::string& text) {
+    const auto file = open_at(AT_FDCWD, proc + name, O_WRONLY);
+    return file && write_all(file->get(), text);
+  };
+  if (count == 1) write("setgroups", "deny");
+  const std::string size = " " + std::to_string(count);
+  const bool mapped = made == 'y' && write("uid_map", "0 " + std::to_string(::geteuid()) + size) &&
+                      write("gid_map", "0 " + std::to_string(::getegid()) + size);
+  if (mapped) {
+    EXPECT_EQ(::write(go.write.get(), "g", 1), 1);
+  }
+  go.write.reset();
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return mapped ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Confine, AUserNamespaceOfOneIdIsEnoughAndIsTold) {
+  const int status = within_ids(1, [] {
+    std::vector<std::string> missing;
+    const auto answers = confined({"uid", "capabilities"}, strict(), &missing);
+    if (answers != Answers{{"uid", 0}, {"capabilities", 0}}) return 1;
+    return std::ranges::any_of(missing, [](const auto& one) { return one.starts_with("an id of its own"); })
+               ? 0
+               : 2;
+  });
+  if (status < 0) GTEST_SKIP() << "no user namespace here";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Confine, AUserNamespaceOfSomeIdsHasOneForIt) {
+  constexpr unsigned kIds = 65536;
+  const int status = within_ids(kIds, [] {
+    const auto answers = confined({"uid"}, strict());
+    return answers.at("uid") >= kIds / 2 && answers.at("uid") < kIds ? 0 : 1;
+  });
+  if (status < 0) GTEST_SKIP() << "not root, or no user namespace here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Confine, DiesWithItsParent) {

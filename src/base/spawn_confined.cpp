@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <sstream>
 
 #include <fcntl.h>
 #include <grp.h>
@@ -37,25 +39,55 @@ struct Plan {
   uid_t uid = 0;  // the ids to run with
   gid_t gid = 0;
   bool change_ids = false;
+  bool stays_root = false;  // there is no other id
 };
 
-// Ids that no account and no other sandbox has: another process that runs under the same id could open our
-// /proc files.
-uid_t fresh_uid() {
-  const std::string raw = random_bytes(3);
-  const auto byte = [&raw](std::size_t at) {
-    return static_cast<uid_t>(static_cast<unsigned char>(raw[at]));
-  };
-  return 0x40000000U | byte(0) << 16 | byte(1) << 8 | byte(2);
+struct IdRange {
+  std::uint32_t first = 0, count = 0;
+};
+
+// Ids that exist here (user_namespaces(7)); of one line each.
+std::vector<IdRange> mapped_ids(const char* map) {
+  std::vector<IdRange> ranges;
+  std::istringstream lines(read_file(AT_FDCWD, map, 65536).value_or(std::string()));
+  std::uint32_t first = 0, outside = 0, count = 0;
+  while (lines >> first >> outside >> count) ranges.push_back({first, count});
+  return ranges;
+}
+
+bool has(const std::vector<IdRange>& ranges, uid_t id) {
+  return std::ranges::any_of(
+      ranges, [id](const IdRange& one) { return id >= one.first && id - one.first < one.count; });
+}
+
+// An id that no account and no other sandbox has: another process that runs under the same id could open our
+// /proc files. Where a user namespace ends before such ids, one of the upper half of those that it has. None:
+// there are too few.
+std::optional<uid_t> fresh_id() {
+  constexpr std::uint32_t kUnused = 0x40000000, kRandom = 0xffffff, kFewest = 4096;
+  const std::string raw = random_bytes(sizeof(std::uint32_t));
+  std::uint32_t random = 0;
+  std::memcpy(&random, raw.data(), sizeof random);
+  const auto uids = mapped_ids("/proc/self/uid_map");
+  const auto gids = mapped_ids("/proc/self/gid_map");
+  const uid_t unused = kUnused | (random & kRandom);
+  if (has(uids, unused) && has(gids, unused)) return unused;
+  for (const IdRange& range : uids) {
+    if (range.count < kFewest) continue;
+    const uid_t id = range.first + range.count / 2 + random % (range.count - range.count / 2);
+    if (has(gids, id)) return id;
+  }
+  return std::nullopt;
 }
 
 Plan make_plan(const Confinement& confinement, std::uint64_t namespaces) {
-  Plan plan{namespaces, ::geteuid(), ::getegid(), false};
-  if (confinement.leave_root && plan.uid == 0) {
-    plan.uid = fresh_uid();
-    plan.gid = plan.uid;
-    plan.change_ids = true;
-  }
+  Plan plan{namespaces, ::geteuid(), ::getegid()};
+  if (!confinement.leave_root || plan.uid != 0) return plan;
+  const auto id = fresh_id();
+  plan.stays_root = !id;
+  if (!id) return plan;
+  plan.uid = plan.gid = *id;
+  plan.change_ids = true;
   return plan;
 }
 
@@ -165,6 +197,7 @@ Status prepare_child(const SpawnRequest& request, const Confinement& confinement
   char byte = 0;
   if (::read(go, &byte, 1) != 1) ::_exit(127);
   Missing missing;
+  if (plan.stays_root) missing.emplace_back("an id of its own (this user namespace has no other)");
   auto prepared = prepare_child(request, confinement, plan, parent, report, missing);
   // Never empty: when the parent has died before it could take this child along, writing ends the child
   // (SIGPIPE).
