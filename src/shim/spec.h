@@ -48,6 +48,7 @@ enum class LaunchMode : std::uint8_t {
 /// What the sandbox's network process is told beside the record: what the host is like now.
 struct NetSpec {
   std::vector<std::string> resolvers;      ///< The host's, numeric, optionally with a port.
+  bool follow_resolvers = false;           ///< They are those of its resolv.conf(5), and change with it.
   std::vector<std::string> search;         ///< Search domains of the host.
   bool ipv6 = false;                       ///< The host reaches global IPv6 addresses.
   std::string policy;                      ///< Encoded; nothing here reads it.
@@ -57,7 +58,7 @@ struct NetSpec {
 };
 
 struct ShimSpec {
-  std::uint32_t version = 3;
+  std::uint32_t version = 4;
   LaunchMode mode = LaunchMode::kBoot;
   bool start_main_on_attach =
       false;  ///< Main starts when the first client attaches to it; without an owner after ten seconds.
