@@ -157,9 +157,11 @@ def box_maker(drupe):
         return Box(drupe, name)
 
     make.names = names
-    yield make
-    for name in names:
-        drupe("rm", "-f", name, code=None)
+    try:
+        yield make
+    finally:
+        for name in names:
+            drupe("rm", "-f", name, code=None)
 
 
 @pytest.fixture

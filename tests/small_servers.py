@@ -46,12 +46,12 @@ class Web(socketserver.ThreadingMixIn, socketserver.TCPServer):
 class Names(threading.Thread):
     """A resolver that knows *.drupe.test: every name there has the given address; others do not exist."""
 
-    def __init__(self, address):
+    def __init__(self, address, at=("127.0.0.1", 0)):
         super().__init__(daemon=True)
         self.answer = socket.inet_aton(address)
         self.asked = []
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
+        self.socket.bind(at)
         self.port = self.socket.getsockname()[1]
         self.start()
 

@@ -209,12 +209,115 @@ def test_a_fork_resets_the_childs_connections_only(net_box, web):
 
 
 def test_a_killed_network_process_comes_back(net_box, web):
-    one = net_box("--net", "open", "--allow-private", web.address)
+    """Whoever waits for bytes is told; the guest goes on; nothing that was counted or noted is lost."""
+    one = net_box("--net", "open", "--allow-private", web.address, "--net-quota", "100m")
+    one.exec("python3", "-c", HOLD, web.address, str(web.port), flags=("-d",))
+    eventually(lambda: one.sh("cat /tmp/held 2>/dev/null; true").text == "held", 60)
+    # A process of the guest's own tells a broken guest from a broken network.
+    one.sh("(while :; do date +%s >/tmp/alive; sleep 1; done) >/dev/null 2>&1 &")
+    entries = log(one)
+    first = one.info()["live"]["network_pid"]
+    os.kill(first, 9)
+    eventually(lambda: one.sh("cat /tmp/state 2>/dev/null; true").text == "reset", what="the reset")
+    before = one.sh("cat /tmp/alive").text
+    eventually(lambda: one.sh("cat /tmp/alive").text != before, what="the guest's own work")
+    assert one.info()["live"]["network_pid"] not in (0, first)
+    assert log(one)[:len(entries)] == entries
+    assert connect(one, web.address, web.port)[0] == "ok hello"
+    assert log(one)[-1]["seq"] > entries[-1]["seq"]
+    assert one.state == "running"
+
+
+def test_a_killed_network_process_gives_no_quota_back(net_box, web):
+    one = net_box("--net", "open", "--allow-private", web.address, "--net-quota", "1k")
+    for _ in range(30):
+        if not connect(one, web.address, web.port)[0].startswith("ok"):
+            break
     first = one.info()["live"]["network_pid"]
     os.kill(first, 9)
     eventually(lambda: one.info()["live"]["network_pid"] not in (0, first), what="the new process")
-    assert connect(one, web.address, web.port)[0] == "ok hello"
-    assert one.state == "running"
+    assert not connect(one, web.address, web.port)[0].startswith("ok")
+
+
+CACHED = ("import socket,sys,time\na=socket.gethostbyname(sys.argv[1])\nopen('/tmp/known','w').write(a)\n"
+          "while not __import__('os').path.exists('/tmp/go'): time.sleep(0.2)\n"
+          "try:\n  s=socket.create_connection((a,int(sys.argv[2])),10)\n"
+          "  s.sendall(b'GET / HTTP/1.0\\r\\nHost: '+sys.argv[1].encode()+b'\\r\\n\\r\\n')\n  r='ok' if s.recv(100) else 'closed'\n"
+          "except OSError as e:\n  r='failed %s'%e.errno\nopen('/tmp/came','w').write(r)")
+
+
+def test_an_address_that_a_program_knows_stays_usable_after_resume_and_fork(net_box, web, names):
+    one = net_box("--allow", f"good.drupe.test:{web.port}", "--allow-private", web.address)
+    one.exec("python3", "-c", CACHED, "good.drupe.test", str(web.port), flags=("-d",))
+    eventually(lambda: one.sh("cat /tmp/known 2>/dev/null; true").text == web.address, 60)
+    one.drupe("pause", one.name)
+    one.drupe("resume", one.name)
+    child_name = json.loads(one.drupe("fork", "--json", one.name, timeout=120).out)[0]["name"]
+    net_box.names.append(child_name)
+    child = Box(one.drupe, child_name)
+    asked = len(names.asked)
+    for box in (one, child):
+        box.sh("touch /tmp/go")
+        assert eventually(lambda box=box: box.sh("cat /tmp/came 2>/dev/null; true").text, 60) == "ok"
+    assert len(names.asked) == asked
+
+
+def test_taken_away_published_ports_refuse_at_once(net_box):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    one = net_box("--net", "policy", "-p", f"{port}:8000")  # where nobody listens
+    with socket.create_connection(("127.0.0.1", port), 20) as waiting:
+        one.drupe("net", "set", "--net", "none", one.name)
+        try:
+            assert waiting.recv(1) == b""
+        except ConnectionResetError:
+            pass
+    with socket.socket() as late:
+        assert late.connect_ex(("127.0.0.1", port)) == 111
+
+
+class OtherResolvConf(Drupe):
+    """Starts drupe, and with it what it starts, where /etc/resolv.conf is another file."""
+
+    def __init__(self, home, file):
+        super().__init__(home)
+        self.file = file
+        self.env.pop("DRUPE_RESOLVERS", None)
+
+    def popen(self, *args, env=None, **options):
+        options.setdefault("stdin", subprocess.DEVNULL)
+        inside = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        return subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", inside, str(self.file), BINARY, *args],
+                                env={**self.env, **(env or {})}, **options)
+
+
+def test_the_hosts_new_resolvers_are_used_by_what_runs(drupe, web, tmp_path):
+    """After a suspend, or with a VPN: the sandbox keeps its policy and its process, and asks elsewhere."""
+    try:
+        resolver = Names(web.address, ("127.77.0.1", 53))
+    except PermissionError:
+        pytest.skip("no right to serve at port 53")
+    if subprocess.run(["unshare", "-m", "true"]).returncode != 0:
+        pytest.skip("no mount namespace here")
+    file = tmp_path / "resolv.conf"
+    file.write_text("nameserver 127.77.0.9\n")  # where nobody answers
+    boxes = box_maker(OtherResolvConf(drupe.home, file))
+    try:
+        one = next(boxes)("--allow", f"good.drupe.test:{web.port}", "--allow-private", web.address)
+        process = one.info()["live"]["network_pid"]
+        assert connect(one, "good.drupe.test", web.port)[0].startswith("failed")
+        file.write_text("nameserver 127.77.0.1\n")
+        assert eventually(lambda: connect(one, "good.drupe.test", web.port)[0] == "ok hello", 60)
+        assert connect(one, "127.77.0.1", 53)[0].startswith("failed")
+        assert one.info()["live"]["network_pid"] == process
+        # Whoever takes its place knows them, too.
+        os.kill(process, 9)
+        eventually(lambda: one.info()["live"]["network_pid"] not in (0, process), what="the new process")
+        assert connect(one, "good.drupe.test", web.port)[0] == "ok hello"
+    finally:
+        boxes.close()
+        resolver.socket.close()
 
 
 def test_counters(net_box, web):

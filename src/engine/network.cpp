@@ -11,14 +11,12 @@
 
 #include "base/files.h"
 #include "net/policy/policy.h"
+#include "shim/host_resolvers.h"
 
 namespace drupe {
 namespace {
 
 constexpr std::size_t kMaxPublications = 256;
-constexpr std::size_t kMaxResolvers = 3;  // resolv.conf(5): MAXNS
-constexpr std::size_t kMaxSearch = 6;     // resolv.conf(5): MAXDNSRCH
-constexpr std::size_t kMaxResolvConf = 64 * 1024;
 
 net::Mode mode_of(NetworkMode mode) {
   switch (mode) {
@@ -158,34 +156,16 @@ std::string encode_policy(const NetworkRecord& network, const std::optional<Netw
   return net::encode_spec(spec_of(network, ceiling));
 }
 
-HostResolvers parse_resolv_conf(std::string_view text) {
-  HostResolvers out;
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string word;
-    std::string value;
-    words >> word;
-    if (word == "nameserver" && words >> value && is_address(value) && out.resolvers.size() < kMaxResolvers)
-      out.resolvers.push_back(value);
-    // The last of several counts.
-    if (word == "search" || word == "domain") {
-      out.search.clear();
-      while (words >> value && out.search.size() < kMaxSearch) out.search.push_back(value);
-    }
-  }
-  return out;
-}
-
 NetSpec host_net_spec() {
   NetSpec spec;
+  spec.follow_resolvers = true;
   HostResolvers host;
-  if (const auto text = read_file(AT_FDCWD, "/etc/resolv.conf", kMaxResolvConf))
-    host = parse_resolv_conf(*text);
+  if (const auto text = read_file(AT_FDCWD, kResolvConf, kMaxResolvConf)) host = parse_resolv_conf(*text);
   spec.resolvers = std::move(host.resolvers);
   spec.search = std::move(host.search);
   if (const char* own = std::getenv("DRUPE_RESOLVERS"); own != nullptr && *own != '\0') {
     spec.resolvers.clear();
+    spec.follow_resolvers = false;
     std::istringstream list(own);
     for (std::string one; std::getline(list, one, ',');)
       if (!one.empty()) spec.resolvers.push_back(one);

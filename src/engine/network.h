@@ -27,12 +27,6 @@ Result<net::Publication> parse_publication(std::string_view text);
 [[nodiscard]] std::string encode_policy(const NetworkRecord& network,
                                         const std::optional<NetworkOptions>& ceiling);
 
-/// Resolvers and search domains of a resolv.conf(5): at most three and six, as the C library has it.
-struct HostResolvers {
-  std::vector<std::string> resolvers, search;
-};
-[[nodiscard]] HostResolvers parse_resolv_conf(std::string_view text);
-
 /// What the host is like now: $DRUPE_RESOLVERS ("address[:port]", comma between them), else
 /// /etc/resolv.conf; and whether it has a route to global IPv6 addresses.
 [[nodiscard]] NetSpec host_net_spec();

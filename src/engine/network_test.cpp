@@ -105,15 +105,5 @@ TEST(EngineNetwork, Publications) {
     EXPECT_FALSE(parse_publication(bad)) << bad;
 }
 
-TEST(EngineNetwork, ResolvConf) {
-  const auto host = parse_resolv_conf(
-      "# comment\ndomain old.example\nsearch a.example b.example\nnameserver 192.0.2.1\n"
-      "nameserver\nnameserver nonsense\nnameserver 2001:db8::1\noptions edns0\n"
-      "nameserver 192.0.2.3\nnameserver 192.0.2.4\n");
-  EXPECT_THAT(host.resolvers, ElementsAre("192.0.2.1", "2001:db8::1", "192.0.2.3"));
-  EXPECT_THAT(host.search, ElementsAre("a.example", "b.example"));
-  EXPECT_TRUE(parse_resolv_conf("").resolvers.empty());
-}
-
 }  // namespace
 }  // namespace drupe

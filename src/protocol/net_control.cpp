@@ -18,7 +18,7 @@ std::string NetConfig::encode() const {
   writer.texts(resolvers).texts(search).text(policy);
   writer.number(static_cast<std::uint32_t>(publications.size()));
   for (const auto& one : publications) writer.text(one.address).number(one.host_port).number(one.guest_port);
-  writer.number(quota_bytes).number(used_bytes).text(flows);
+  writer.number(quota_bytes).number(used_bytes).text(flows).flag(ledger);
   append_networks(writer, networks);
   return writer.take();
 }
@@ -47,6 +47,7 @@ Result<NetConfig> NetConfig::decode(ByteView bytes) {
   m.quota_bytes = reader.number<std::uint64_t>();
   m.used_bytes = reader.number<std::uint64_t>();
   m.flows = reader.text();
+  m.ledger = reader.flag();
   m.networks = read_networks(reader);
   if (!reader.done()) return malformed("configuration");
   return m;
@@ -65,7 +66,7 @@ Result<NetReady> NetReady::decode(ByteView bytes) {
 }
 
 std::string SetPolicy::encode() const {
-  return ByteWriter().text(policy).number(quota_bytes).take();
+  return ByteWriter().text(policy).number(quota_bytes).flag(unpublish).take();
 }
 
 Result<SetPolicy> SetPolicy::decode(ByteView bytes) {
@@ -73,7 +74,20 @@ Result<SetPolicy> SetPolicy::decode(ByteView bytes) {
   SetPolicy m;
   m.policy = reader.text();
   m.quota_bytes = reader.number<std::uint64_t>();
+  m.unpublish = reader.flag();
   if (!reader.done()) return malformed("policy");
+  return m;
+}
+
+std::string SetResolvers::encode() const {
+  return ByteWriter().texts(resolvers).take();
+}
+
+Result<SetResolvers> SetResolvers::decode(ByteView bytes) {
+  ByteReader reader(bytes);
+  SetResolvers m;
+  m.resolvers = reader.texts();
+  if (!reader.done()) return malformed("list of resolvers");
   return m;
 }
 

@@ -27,11 +27,12 @@ enum class NetRequest : std::uint16_t {
   kSetPolicy = 2,  ///< SetPolicy. Answered when it is in force, for open connections too.
   kReadLog = 3,    ///< ReadLog -> LogPage.
   kCounters = 4,   ///< -> NetCounters.
-  kFlows = 5,      ///< -> encode_flow_table() of the open TCP connections.
+  kFlows = 5,      ///< -> encode_saved_net(): connections and pins, for whoever goes on from a save.
   /// SetNetworks. Answered when it is in force: connections within networks that are no more have ended.
   kSetNetworks = 6,
   kPeerListener = 7,  ///< With a listening SOCK_SEQPACKET socket, to which members of its networks connect.
   kPeerChannel = 8,   ///< PeerChannelGrant, with the descriptor that it tells of.
+  kSetResolvers = 9,  ///< SetResolvers. Questions under way go to the new ones when they are repeated.
 };
 
 /// Never a request's.
@@ -58,7 +59,8 @@ struct NetConfig {
   std::vector<Publication> publications;
   std::uint64_t quota_bytes = 0;  ///< Payload both ways; then every connection is refused. 0: none.
   std::uint64_t used_bytes = 0;   ///< Of the quota, by an earlier process.
-  std::string flows;              ///< Connections of an earlier process, which are reset; may be empty.
+  std::string flows;              ///< What kFlows gave before a save; may be empty.
+  bool ledger = false;            ///< A descriptor comes with it: protocol/net_ledger.h.
   std::vector<PeerNetwork> networks;
   [[nodiscard]] std::string encode() const;
   static Result<NetConfig> decode(ByteView bytes);
@@ -74,8 +76,15 @@ struct NetReady {
 struct SetPolicy {
   std::string policy;  ///< encode_spec().
   std::uint64_t quota_bytes = 0;
+  bool unpublish = false;  ///< Ports of the host are closed, and connections through them end.
   [[nodiscard]] std::string encode() const;
   static Result<SetPolicy> decode(ByteView bytes);
+};
+
+struct SetResolvers {
+  std::vector<std::string> resolvers;  ///< As in NetConfig.
+  [[nodiscard]] std::string encode() const;
+  static Result<SetResolvers> decode(ByteView bytes);
 };
 
 struct ReadLog {

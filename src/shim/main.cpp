@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "hypervisor/qemu/qemu.h"
+#include "shim/host_resolvers.h"
 #include "shim/private_network.h"
 #include "shim/sandbox.h"
 
@@ -89,7 +90,9 @@ HelperProgram network_program(const ShimSpec& spec, const std::string& sandbox) 
   helper.confinement.oom_score_adj = kNetworkOomScore;
   helper.confinement.max_open_files = kMaxConnections;
   helper.confinement.max_processes = kMaxNetworkThreads;
-  helper.errand = [sandbox](std::string_view peer) { return connect_to_peer(sandbox, peer); };
+  helper.errand = [sandbox](std::string_view request) {
+    return request == kResolversErrand ? open_resolv_conf() : connect_to_peer(sandbox, request);
+  };
   return helper;
 }
 
@@ -151,6 +154,9 @@ Status run_sandbox(ShimStatus& status, bool& reported) {
   };
   host.connect_peer = [&](std::string_view peer, Deadline deadline) {
     return hypervisor->run_errand(*loop, peer, deadline);
+  };
+  host.open_resolvers = [&](Deadline deadline) {
+    return hypervisor->run_errand(*loop, kResolversErrand, deadline);
   };
   host.remove_directory = [&place] { remove_place(place); };
   Sandbox sandbox(*loop, *hypervisor, std::move(host), std::move(spec), std::move(record));

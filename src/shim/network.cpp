@@ -1,5 +1,6 @@
 #include "shim/network.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "base/pass_fds.h"
 #include "base/spawn.h"
 #include "protocol/messages.h"
+#include "protocol/net_ledger.h"
 
 namespace drupe {
 namespace {
@@ -73,8 +75,15 @@ Status Network::begin(Deadline deadline) {
     child_ = {};
     lose(describe_wait_status(**status));
   }));
-  request(net::NetRequest::kConfigure, config_.encode(),
-          [this](const Result<std::string>& answer) { ready_ = accept(answer); });
+  config_.used_bytes = used_bytes();
+  if (!ledger_.valid()) {
+    DRUPE_ASSIGN(ledger_, net::make_ledger());
+  }
+  config_.ledger = true;
+  DRUPE_ASSIGN(UniqueFd ledger, copy_of(ledger_.get()));
+  request(
+      net::NetRequest::kConfigure, config_.encode(),
+      [this](const Result<std::string>& answer) { ready_ = accept(answer); }, std::move(ledger));
   if (peer_listener_ >= 0) {
     DRUPE_ASSIGN(UniqueFd listener, copy_of(peer_listener_));
     request(net::NetRequest::kPeerListener, {}, [](const Result<std::string>&) {}, std::move(listener));
@@ -82,6 +91,11 @@ Status Network::begin(Deadline deadline) {
   // Only ever of use to one process.
   config_.flows.clear();
   return {};
+}
+
+// The process may have been taken over: it can say more than was used, never less than was known.
+std::uint64_t Network::used_bytes() const {
+  return std::max(config_.used_bytes, ledger_.valid() ? net::ledger_used_bytes(ledger_.get()) : 0);
 }
 
 Status Network::accept(const Result<std::string>& answer) {

@@ -47,6 +47,8 @@ class Network {
   /// What of the process's confinement this host did not allow.
   [[nodiscard]] const std::vector<std::string>& confinement_missing() const { return missing_; }
 
+  /// Of the quota, by all processes together.
+  [[nodiscard]] std::uint64_t used_bytes() const;
   /// What the next process is begun with.
   net::NetConfig& config() { return config_; }
   /// `body` and the answer are not looked at. `pass` goes with it, if it is valid.
@@ -66,6 +68,7 @@ class Network {
   EventLoop& loop_;
   Start start_;
   UniqueFd frames_;
+  UniqueFd ledger_;  // protocol/net_ledger.h
   net::NetConfig config_;
   ChildProcess child_;
   UniqueFd control_;

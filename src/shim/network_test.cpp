@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 
 #include "base/spawn.h"
+#include "protocol/net_ledger.h"
 #include "shim/testing/sandbox_fixture.h"
 
 namespace drupe::testing {
@@ -28,14 +29,15 @@ struct FakeNetwork {
   std::vector<net::SetPolicy> policies;
   std::vector<net::SetNetworks> networks;
   std::vector<net::PeerChannelGrant> grants;
+  std::vector<std::string> resolvers;
   int listeners = 0;
-  std::deque<UniqueFd> passed;  ///< Descriptors that came and that no record has taken.
-  std::optional<Error> refuse;  ///< The configuration.
+  std::deque<UniqueFd> passed;                 ///< Descriptors that came and that no record has taken.
+  std::optional<Error> refuse, refuse_policy;  ///< The configuration; any other policy.
   bool silent = false;
   std::string flows = "the flows";
   std::string log_reply = net::LogPage{{"{}"}, 1, 0}.encode();
   net::NetCounters counters{100, 200, 3, 1, 2, 0};
-  UniqueFd control, frames;
+  UniqueFd control, frames, ledger;
   pid_t pid = 0;
   std::string in;
 
@@ -92,6 +94,10 @@ struct FakeNetwork {
               static_cast<ssize_t>(bytes.size()));
   }
 
+  /// As its traffic counts.
+  void use(std::uint64_t bytes) const {
+    EXPECT_EQ(::pwrite(ledger.get(), &bytes, sizeof bytes, offsetof(net::Ledger, used_bytes)), 8);
+  }
   bool take_passed() {
     if (passed.empty()) return false;
     passed.pop_front();
@@ -110,9 +116,13 @@ struct FakeNetwork {
     switch (static_cast<net::NetRequest>(request.kind)) {
       case net::NetRequest::kConfigure:
         configs.push_back(net::NetConfig::decode(request.body).value());
+        EXPECT_TRUE(configs.back().ledger && !passed.empty());
+        ledger = std::move(passed.front());
+        passed.pop_front();
         return refuse ? encode_error_reply(*refuse)
                       : encode_reply(net::NetReady{{"something more"}}.encode());
       case net::NetRequest::kSetPolicy:
+        if (refuse_policy) return encode_error_reply(*refuse_policy);
         policies.push_back(net::SetPolicy::decode(request.body).value());
         return encode_reply("");
       case net::NetRequest::kReadLog:
@@ -123,6 +133,9 @@ struct FakeNetwork {
         return encode_reply(flows);
       case net::NetRequest::kSetNetworks:
         networks.push_back(net::SetNetworks::decode(request.body).value());
+        return encode_reply("");
+      case net::NetRequest::kSetResolvers:
+        resolvers = net::SetResolvers::decode(request.body).value().resolvers;
         return encode_reply("");
       case net::NetRequest::kPeerListener:
         listeners += take_passed() ? 1 : 0;
@@ -283,11 +296,39 @@ TEST_F(SandboxNetwork, AKilledProcessIsStartedAgainWithThePolicyOfThatMoment) {
   NetworkRecord network = record_.network;
   network.deny = {{"bad.example", ""}};
   ASSERT_TRUE(set(network, "policy two"));
+  network_->use(5000);
   ::kill(network_->pid, SIGKILL);
   ASSERT_TRUE(wait([&] { return network_->configs.size() == 2; }));
   EXPECT_EQ(network_->configs.back().policy, "policy two");
+  EXPECT_EQ(network_->configs.back().used_bytes, 5000U);
   EXPECT_TRUE(wait([&] { return call(ShimRequest::kNetCounters).has_value(); }));
   EXPECT_EQ(on_disk().state, SandboxState::kRunning);
+  // Whatever a process says, nothing is given back.
+  network_->use(1);
+  ::kill(network_->pid, SIGKILL);
+  ASSERT_TRUE(wait([&] { return network_->configs.size() == 3; }));
+  EXPECT_EQ(network_->configs.back().used_bytes, 5000U);
+}
+
+TEST_F(SandboxNetwork, APolicyThatFailsLeavesTheOneInForce) {
+  use_network();
+  start();
+  network_->refuse_policy = Error{ErrorCode::kInvalidArgument, "Column 3", {}, 0};
+  EXPECT_EQ(set(record_.network, "policy two").error().code, ErrorCode::kInvalidArgument);
+  // The next process, and whoever joins a private network, goes on with the old one.
+  ::kill(network_->pid, SIGKILL);
+  ASSERT_TRUE(wait([&] { return network_->configs.size() == 2; }));
+  EXPECT_EQ(network_->configs.back().policy, "policy one");
+  EXPECT_TRUE(wait([&] { return call(ShimRequest::kNetCounters).has_value(); }));
+  ASSERT_TRUE(set({}, "policy none"));
+  network_->refuse = Error{ErrorCode::kHost, "No", {}, 0};
+  NetworkRecord open;
+  open.mode = NetworkMode::kOpen;
+  EXPECT_FALSE(set(open, "open"));
+  EXPECT_EQ(on_disk().network.mode, NetworkMode::kNone);
+  network_->refuse.reset();
+  ASSERT_TRUE(set(open, "open again"));
+  EXPECT_EQ(network_->configs.back().policy, "open again");
 }
 
 TEST_F(SandboxNetwork, OneThatDiesAgainAndAgainLosesTheLinkNotTheSandbox) {
@@ -322,6 +363,7 @@ TEST_F(SandboxNetwork, APauseKeepsTheConnectionsForTheResumeToReset) {
   use_network();
   record_.network.quota_bytes = 1000;
   start();
+  network_->use(300);
   ASSERT_TRUE(call(ShimRequest::kPause));
   serve();
   const SandboxRecord paused = on_disk();
@@ -380,6 +422,19 @@ TEST_F(SandboxNetwork, APrivateNetworkAloneIsANetwork) {
   EXPECT_EQ(network_->configs[0].policy, "policy none");
   EXPECT_TRUE(wait([&] { return network_->listeners == 1; }));
   EXPECT_TRUE(has("peer.sock"));
+}
+
+TEST_F(SandboxNetwork, PublishedPortsAreClosedWhenOnlyPrivateNetworksStay) {
+  use_network();
+  spec_.net.networks = blue();
+  start();
+  ASSERT_TRUE(set({}, "policy none"));
+  ASSERT_EQ(network_->policies.size(), 1U);
+  EXPECT_TRUE(network_->policies.back().unpublish);
+  EXPECT_TRUE(on_disk().network.publications.empty());
+  ::kill(network_->pid, SIGKILL);
+  ASSERT_TRUE(wait([&] { return network_->configs.size() == 2; }));
+  EXPECT_TRUE(network_->configs.back().publications.empty());
 }
 
 TEST_F(SandboxNetwork, JoiningAndLeavingWhileItRuns) {

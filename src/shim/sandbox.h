@@ -15,6 +15,7 @@
 #include "hypervisor/hypervisor.h"
 #include "shim/client_hub.h"
 #include "shim/guest_link.h"
+#include "shim/host_resolvers.h"
 #include "shim/launcher.h"
 #include "shim/main_command.h"
 #include "shim/messages.h"
@@ -41,6 +42,8 @@ struct SandboxHost {
   std::function<Result<std::vector<std::string>>()> lock_down;
   /// Starts the network's program, confined, also after lock_down(); absent: no sandbox can have a network.
   Network::Start start_network;
+  /// Opens the host's resolv.conf(5); the loop runs nested.
+  std::function<Result<UniqueFd>(Deadline deadline)> open_resolvers;
   /// A channel to a member of a private network, for an encoded net::PeerId; also after lock_down(). Absent:
   /// none can be reached. The loop may run nested.
   std::function<Result<UniqueFd>(std::string_view peer, Deadline deadline)> connect_peer;
@@ -164,14 +167,16 @@ class Sandbox {
   std::unique_ptr<Network> make_network(const SandboxRecord& record, const NetSpec& spec, UniqueFd frames);
   void adopt_network(std::unique_ptr<Network> network);
   Result<std::string> restart_network();
+  void follow_resolvers();
+  Result<std::string> refresh_resolvers();
   /// What a save keeps: which connections there are, and what was used of the quota.
   void note_network(SavedState& saved);
-  void note_usage(Deadline deadline);
+  void note_usage();
   /// All of the guest's, before its network goes; precondition: the policy to come allows nothing.
-  void end_connections(Deadline deadline);
+  void end_connections(const NetSpec& spec, Deadline deadline);
   void on_net_request(net::NetRequest kind, ByteView body, const ReplyFn& reply);
   Result<std::string> set_policy(ByteView body);
-  Status apply_network(const SandboxRecord& updated, Deadline deadline);
+  Status apply_network(const SandboxRecord& updated, const NetSpec& spec, Deadline deadline);
   /// The content of a file that a request names, which is removed.
   Result<std::string> take_request_file(ByteView body);
   Result<std::string> set_networks(ByteView body);
@@ -193,6 +198,7 @@ class Sandbox {
   UniqueFd net_peer_, net_end_;
   std::unique_ptr<Network> network_;
   std::vector<Clock::time_point> network_restarts_;
+  std::unique_ptr<ResolverWatch> resolver_watch_;
   UniqueFd peer_listener_;
   bool peers_turned_away_ = false;
   std::deque<net::PeerId> wanted_peers_;  ///< By the network process; not yet answered.

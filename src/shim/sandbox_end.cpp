@@ -23,7 +23,6 @@ namespace {
 constexpr std::chrono::seconds kShutdownExtra{30};
 constexpr std::chrono::seconds kPowerOff{3};
 constexpr std::chrono::seconds kReap{5};
-constexpr std::chrono::seconds kUsageWait{1};
 constexpr std::chrono::milliseconds kLastBytes{500};
 constexpr std::chrono::milliseconds kClientsTake{2000};
 
@@ -93,7 +92,7 @@ void Sandbox::request_end(EndPlan plan) {
 void Sandbox::finish() {
   ending_ = true;
   EndPlan plan = *end_plan_;
-  if (record_.network.quota_bytes != 0 && !record_.auto_remove) note_usage(Clock::now() + kUsageWait);
+  note_usage();
   for (const auto& timer : {lifetime_timer_, idle_timer_})
     if (timer) loop_.cancel(*timer);
   lifetime_timer_ = idle_timer_ = std::nullopt;

@@ -17,6 +17,7 @@ constexpr std::size_t kMaxNetSet = 32U << 20;
 constexpr std::size_t kMaxFlows = 8U << 20;
 constexpr std::chrono::seconds kSetDeadline{20};
 constexpr std::chrono::seconds kLinkDeadline{5};
+constexpr std::chrono::seconds kResolversDeadline{5};
 /// The guest's work stands still meanwhile.
 constexpr std::chrono::seconds kNoteDeadline{1};
 constexpr std::chrono::minutes kRestartWindow{1};
@@ -67,12 +68,40 @@ void Sandbox::adopt_network(std::unique_ptr<Network> network) {
     run_operation([](const Result<std::string>&) {}, [this] { return restart_network(); });
   };
   network_->on_end([this, restart](const std::string& reason) {
+    note_usage();
     log(LogLevel::kWarning, "The network process has ended (" + reason + "); it is started again");
     wanted_peers_.clear();
     restart();
   });
   if (!network_->running()) restart();  // It ended while nobody listened.
   answer_wanted_peers();
+  follow_resolvers();
+}
+
+// What it may reach stays the same; where it asks for names does not.
+void Sandbox::follow_resolvers() {
+  if (resolver_watch_ || !spec_.net.follow_resolvers || !host_.open_resolvers) return;
+  auto watch = ResolverWatch::create(loop_, kResolvConf, [this] {
+    run_operation([](const Result<std::string>&) {}, [this] { return refresh_resolvers(); });
+  });
+  if (watch)
+    resolver_watch_ = std::move(*watch);
+  else
+    log(LogLevel::kWarning, watch.error().message + "; the sandbox keeps those that it has");
+}
+
+Result<std::string> Sandbox::refresh_resolvers() {
+  if (!network_ || !spec_.net.follow_resolvers) return std::string();
+  const Deadline deadline = Clock::now() + kResolversDeadline;
+  // A file that is gone for a moment says nothing.
+  DRUPE_ASSIGN(const UniqueFd file, host_.open_resolvers(deadline));
+  DRUPE_ASSIGN(const std::string text, read_all(file.get(), kMaxResolvConf));
+  net::SetResolvers request{resolvers_of(text)};
+  if (!network_ || request.resolvers == network_->config().resolvers) return std::string();
+  log(LogLevel::kInfo, "The host's resolvers have changed");
+  spec_.net.resolvers = network_->config().resolvers = request.resolvers;
+  if (!network_->running()) return std::string();
+  return network_->call(net::NetRequest::kSetResolvers, request.encode(), deadline);
 }
 
 Result<std::string> Sandbox::restart_network() {
@@ -83,7 +112,6 @@ Result<std::string> Sandbox::restart_network() {
   Status up = fail(ErrorCode::kHost, "It has ended too often");
   if (network_restarts_.size() < kMostRestarts) {
     network_restarts_.push_back(now);
-    network_->config().used_bytes = record_.network.used_bytes;
     up = network_->begin(deadline);
     if (up) up = network_->await_ready(deadline);
   }
@@ -98,20 +126,15 @@ Result<std::string> Sandbox::restart_network() {
   return std::unexpected(std::move(up).error());
 }
 
-void Sandbox::note_usage(Deadline deadline) {
-  if (!network_ || !network_->running()) return;
-  const auto bytes = network_->call(net::NetRequest::kCounters, {}, deadline);
-  if (!bytes) return;
-  const auto counters = net::NetCounters::decode(as_bytes(*bytes));
-  if (counters)
-    record_.network.used_bytes = network_->config().used_bytes + counters->bytes_in + counters->bytes_out;
+void Sandbox::note_usage() {
+  if (network_) record_.network.used_bytes = std::max(record_.network.used_bytes, network_->used_bytes());
 }
 
 void Sandbox::note_network(SavedState& saved) {
   if (!network_) return;
   saved.link_up = true;
   const Deadline deadline = Clock::now() + kNoteDeadline;
-  note_usage(deadline);
+  note_usage();
   auto flows = network_->call(net::NetRequest::kFlows, {}, deadline);
   Status written;
   if (!flows)
@@ -152,9 +175,10 @@ Result<std::string> Sandbox::set_policy(ByteView body) {
   SandboxRecord wanted = record_;
   request.network.used_bytes = record_.network.used_bytes;
   wanted.network = std::move(request.network);
-  request.spec.networks = std::move(spec_.net.networks);
+  request.spec.networks = spec_.net.networks;
+  // A process that is started again meanwhile, or after a failure, is given what was in force.
+  DRUPE_TRY(apply_network(wanted, request.spec, Clock::now() + kSetDeadline));
   spec_.net = std::move(request.spec);
-  DRUPE_TRY(apply_network(wanted, Clock::now() + kSetDeadline));
   if (removes_itself_now()) return fail(ErrorCode::kInvalidState, "The sandbox is ending");
   // The record as it is now: its command may have started or ended meanwhile.
   SandboxRecord updated = record_;
@@ -167,10 +191,11 @@ Result<std::string> Sandbox::set_policy(ByteView body) {
 
 // The guest's programs learn it by resets, as with any other policy, and not by time-outs of their own. What
 // fails here changes nothing about what passes.
-void Sandbox::end_connections(Deadline deadline) {
+void Sandbox::end_connections(const NetSpec& spec, Deadline deadline) {
   if (!network_->running()) return;
   net::SetPolicy nothing;
-  nothing.policy = spec_.net.policy;
+  nothing.policy = spec.policy;
+  nothing.unpublish = true;
   static_cast<void>(network_->call(net::NetRequest::kSetPolicy, nothing.encode(), deadline));
   static_cast<void>(network_->call(net::NetRequest::kSetNetworks, net::SetNetworks{}.encode(), deadline));
   // The resets are on their way to the card. What the guest answers to later has come through the same loop
@@ -179,11 +204,11 @@ void Sandbox::end_connections(Deadline deadline) {
 }
 
 // When this returns, nothing passes that the new policy refuses.
-Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
-  if (!has_network(updated, spec_.net)) {
+Status Sandbox::apply_network(const SandboxRecord& updated, const NetSpec& spec, Deadline deadline) {
+  if (!has_network(updated, spec)) {
     if (!network_) return {};
-    note_usage(deadline);
-    end_connections(deadline);
+    note_usage();
+    end_connections(spec, deadline);
     network_.reset();
     DRUPE_TRY(machine_->set_link(false, deadline));
     // The cable is out; a guest whose agent does not answer learns that from its time-outs.
@@ -192,21 +217,24 @@ Status Sandbox::apply_network(const SandboxRecord& updated, Deadline deadline) {
     return {};
   }
   if (network_ && network_->running()) {
-    if (updated.network.publications != record_.network.publications)
+    const bool unpublish = updated.network.mode == NetworkMode::kNone;
+    if (!unpublish && updated.network.publications != record_.network.publications)
       return fail(ErrorCode::kUnsupported, "Published ports cannot change while the sandbox runs",
                   "Stop or pause it first.");
     net::SetPolicy request;
-    request.policy = spec_.net.policy;
+    request.policy = spec.policy;
     request.quota_bytes = updated.network.quota_bytes;
+    request.unpublish = unpublish;
     DRUPE_TRY(network_->call(net::NetRequest::kSetPolicy, request.encode(), deadline));
     // For the process that may take its place.
     network_->config().policy = request.policy;
     network_->config().quota_bytes = request.quota_bytes;
+    network_->config().publications = updated.network.publications;
     return {};
   }
   UniqueFd frames(::fcntl(net_peer_.get(), F_DUPFD_CLOEXEC, 0));
   if (!frames.valid()) return fail_sys("Copying a descriptor failed", errno);
-  auto network = make_network(updated, spec_.net, std::move(frames));
+  auto network = make_network(updated, spec, std::move(frames));
   DRUPE_TRY(network->begin(deadline));
   if (auto up = raise_link(*machine_, *link_, *network, updated, /*names=*/true, deadline); !up) {
     static_cast<void>(machine_->set_link(false, Clock::now() + kLinkDeadline));

@@ -20,27 +20,25 @@ Result<std::string> Sandbox::set_networks(ByteView body) {
   DRUPE_ASSIGN(const std::string bytes, take_request_file(body));
   DRUPE_ASSIGN(NetworksRequest request, NetworksRequest::decode(as_bytes(bytes)));
   const Deadline deadline = Clock::now() + kSetDeadline;
-  NetSpec before = spec_.net;
-  if (network_)
-    spec_.net.networks = std::move(request.spec.networks);
-  else
-    spec_.net = std::move(request.spec);
-  Status set;
-  if (!network_ || !has_network(record_, spec_.net)) {
-    // Without any, the last one's end is the network process's; with the first one it begins.
-    set = network_ || has_network(record_, spec_.net) ? apply_network(record_, deadline) : Status();
-  } else {
-    network_->config().networks = spec_.net.networks;
-    // One that is about to be started again knows them then.
-    if (network_->running()) {
-      const auto answer = network_->call(net::NetRequest::kSetNetworks,
-                                         net::SetNetworks{spec_.net.networks}.encode(), deadline);
-      if (!answer) set = std::unexpected(answer.error());
-    }
+  NetSpec spec = std::move(request.spec);
+  if (network_) {
+    NetSpec now = spec_.net;
+    now.networks = std::move(spec.networks);
+    spec = std::move(now);
   }
-  if (set) return std::string();
-  spec_.net = std::move(before);
-  return std::unexpected(std::move(set).error());
+  if (!network_ || !has_network(record_, spec)) {
+    // Without any, the last one's end is the network process's; with the first one it begins.
+    if (network_ || has_network(record_, spec)) DRUPE_TRY(apply_network(record_, spec, deadline));
+  } else {
+    // One that is about to be started again knows them then; one that fails to answer has closed nothing, and
+    // whoever was taken out must not come back with the next.
+    network_->config().networks = spec.networks;
+    if (network_->running())
+      DRUPE_TRY(
+          network_->call(net::NetRequest::kSetNetworks, net::SetNetworks{spec.networks}.encode(), deadline));
+  }
+  spec_.net = std::move(spec);
+  return std::string();
 }
 
 // Without a network process nobody takes what members connect, and they would wait for it.

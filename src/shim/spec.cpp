@@ -11,13 +11,14 @@ constexpr std::uint32_t kSpecVersion = 4;
 }  // namespace
 
 void NetSpec::append_to(ByteWriter& writer) const {
-  writer.texts(resolvers).texts(search).flag(ipv6).text(policy);
+  writer.texts(resolvers).flag(follow_resolvers).texts(search).flag(ipv6).text(policy);
   net::append_networks(writer, networks);
 }
 
 NetSpec NetSpec::read(ByteReader& reader) {
   NetSpec spec;
   spec.resolvers = reader.texts();
+  spec.follow_resolvers = reader.flag();
   spec.search = reader.texts();
   spec.ipv6 = reader.flag();
   spec.policy = reader.text();

@@ -55,6 +55,7 @@ enum class LaunchMode : std::uint8_t {
 /// What the sandbox's network process is told beside the record: what the host is like now.
 struct NetSpec {
   std::vector<std::string> resolvers;      ///< The host's, numeric, optionally with a port.
+  bool follow_resolvers = false;           ///< They are those of its resolv.conf(5), and change with it.
   std::vector<std::string> search;         ///< Search domains of the host.
   bool ipv6 = false;                       ///< The host reaches global IPv6 addresses.
   std::string policy;                      ///< Encoded; nothing here reads it.

@@ -1,9 +1,12 @@
 """What drupe-net is told over its control socket, and what it answers. Written independently of src/net/control."""
+import fcntl
 import json
+import os
 import socket
 import struct
 
 CONFIGURE, SET_POLICY, READ_LOG, COUNTERS, FLOWS = range(1, 6)
+SET_RESOLVERS = 9
 NONE, OPEN, POLICY = range(3)
 ERROR_CODES = ["invalid_argument", "not_found", "already_exists", "invalid_state", "permission_denied", "limit_exceeded",
                "timeout", "unsupported", "unavailable", "integrity", "memory_incompatible", "vm_lost", "busy",
@@ -64,10 +67,13 @@ class Control:
         self.answers = {}
         self.events = []
 
-    def send(self, kind, body=b""):
+    def send(self, kind, body=b"", fd=None):
         ident, self.next_id = self.next_id, self.next_id + 1
         payload = struct.pack("<IH", ident, kind) + body
-        self.end.sendall(struct.pack("<I", len(payload)) + payload)
+        record = struct.pack("<I", len(payload)) + payload
+        # A descriptor goes with the first bytes.
+        sent = socket.send_fds(self.end, [record], [fd]) if fd is not None else 0
+        self.end.sendall(record[sent:])
         return ident
 
     def _exactly(self, size):
@@ -104,11 +110,14 @@ class Control:
         code, message, _, errno = reader.number("B"), reader.text().decode(), reader.text(), reader.number("i")
         raise NetError(ERROR_CODES[code], message, errno)
 
-    def call(self, kind, body=b""):
-        return self.answer(self.send(kind, body))
+    def call(self, kind, body=b"", fd=None):
+        return self.answer(self.send(kind, body, fd))
 
-    def set_policy(self, spec, quota=0):
-        self.call(SET_POLICY, text(spec) + struct.pack("<Q", quota))
+    def set_policy(self, spec, quota=0, unpublish=False):
+        self.call(SET_POLICY, text(spec) + struct.pack("<Q?", quota, unpublish))
+
+    def set_resolvers(self, *resolvers):
+        self.call(SET_RESOLVERS, texts(resolvers))
 
     def log(self, after=0, limit=1000):
         reader = Reader(self.call(READ_LOG, struct.pack("<QI", after, limit)))
@@ -125,13 +134,36 @@ class Control:
 
 
 def configuration(mac, spec, *, mtu=1500, guest_v4="10.118.0.2", gateway_v4="10.118.0.1", guest_v6="", gateway_v6="",
-                  resolvers=(), search=(), publications=(), quota=0, used=0, flows=b"",
+                  resolvers=(), search=(), publications=(), quota=0, used=0, flows=b"", ledger=False,
                   networks=b"\0\0\0\0"):
     raw = mac + struct.pack("<I", mtu) + text(guest_v4) + text(gateway_v4) + text(guest_v6) + text(gateway_v6)
     raw += texts(resolvers) + texts(search) + text(spec) + struct.pack("<I", len(publications))
     for address, host_port, guest_port in publications:
         raw += text(address) + struct.pack("<HH", host_port, guest_port)
-    return raw + struct.pack("<QQ", quota, used) + text(flows) + networks
+    return raw + struct.pack("<QQ", quota, used) + text(flows) + bytes([ledger]) + networks
+
+
+FLOW, ENTRY = 40, 1016
+FLOWS_AT, ENTRIES_AT = 16, 16 + 2048 * FLOW
+
+
+class Ledger:
+    """The memory that drupe-net leaves for its successor (src/protocol/net_ledger.h)."""
+
+    def __init__(self):
+        self.fd = os.memfd_create("ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, ENTRIES_AT + 1024 * ENTRY)
+        os.pwrite(self.fd, struct.pack("<II", 0x474C4644, 1), 0)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+
+    def used(self):
+        return struct.unpack("<Q", os.pread(self.fd, 8, 8))[0]
+
+    def fill(self, byte):
+        os.pwrite(self.fd, byte * (1024 * ENTRY + 2048 * FLOW), FLOWS_AT)
+
+    def close(self):
+        os.close(self.fd)
 
 
 def pair():

@@ -197,8 +197,9 @@ class Resolver:
     def _udp(self, udp):
         while True:
             raw, peer = udp.recvfrom(4096)
+            answer = self._answer(raw, "udp")
             if not self.silent:
-                udp.sendto(self._answer(raw, "udp"), peer)
+                udp.sendto(answer, peer)
 
     def _tcp(self, peer):
         while head := peer.recv(2):

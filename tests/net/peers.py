@@ -6,7 +6,7 @@ import net_control
 from net_control import text
 
 SET_NETWORKS, PEER_LISTENER, PEER_CHANNEL = 6, 7, 8
-OPEN, OPENED, REFUSED, CANCEL, END, DATAGRAM = range(1, 7)
+OPEN, OPENED, REFUSED, CANCEL, END, DATAGRAM, UNHEARD, ECHO, ECHO_REPLY = range(1, 10)
 
 NETWORK, OWN, PEER = "00000000000a", "000000000001", "000000000002"
 OWN_ADDRESS, PEER_ADDRESS = "198.18.0.2", "198.18.0.3"
@@ -94,10 +94,7 @@ class Member:
         listener.close()
 
     def pass_one(self, kind, body, fd):
-        ident, self.control.next_id = self.control.next_id, self.control.next_id + 1
-        payload = struct.pack("<IH", ident, kind) + body
-        socket.send_fds(self.control.end, [struct.pack("<I", len(payload)) + payload], [fd.fileno()])
-        return self.control.answer(ident)
+        return self.control.call(kind, body, fd.fileno())
 
     def wanted(self):
         """The member that drupe-net asks for next."""

@@ -10,7 +10,7 @@ import net_lab
 import net_servers
 import peers
 import pytest
-from peers import CANCEL, DATAGRAM, END, OPEN, OPENED, OWN_ADDRESS, PEER_ADDRESS, REFUSED
+from peers import CANCEL, DATAGRAM, ECHO, ECHO_REPLY, END, OPEN, OPENED, OWN_ADDRESS, PEER_ADDRESS, REFUSED, UNHEARD
 
 
 @pytest.fixture
@@ -277,6 +277,94 @@ def test_datagrams_to_a_member_that_does_not_run(member):
     with pytest.raises(OSError) as raised:
         guest.recv(100)
     assert raised.value.errno == 111
+
+
+def test_a_datagram_that_nobody_takes_is_told_to_its_sender(member):
+    m = member()
+    channel = m.dial()
+    # Of the other guest, to a port where this one has nobody.
+    channel.send(DATAGRAM, "HH", 6000, 7001, payload=b"new")
+    assert channel.receive()[0] == struct.pack("<BHH", UNHEARD, 7001, 6000)
+    # The other way round.
+    guest = m.net.lab.socket("guest", kind=socket.SOCK_DGRAM)
+    guest.connect((PEER_ADDRESS, 5353))
+    port = guest.getsockname()[1]
+    other = m.net.lab.socket("guest", kind=socket.SOCK_DGRAM)
+    other.connect((PEER_ADDRESS, 5353))
+    for one in (guest, other):
+        one.send(b"one")
+        assert channel.receive()[0][-3:] == b"one"
+    channel.send(UNHEARD, "HH", 5354, port)  # of no flow
+    channel.send(UNHEARD, "HH", 5353, port)
+    guest.settimeout(20)
+    with pytest.raises(ConnectionRefusedError):
+        guest.recv(100)
+    channel.send(DATAGRAM, "HH", 5353, other.getsockname()[1], payload=b"back")
+    assert other.recv(100) == b"back"
+
+
+def raw_icmp(member):
+    with member.net.lab.inside("guest"):
+        try:
+            made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        except PermissionError:
+            pytest.skip("no raw sockets in this user namespace")
+    made.settimeout(20)
+    return made
+
+
+def icmp_from(icmp, address):
+    """The next ICMP message of that address."""
+    while True:
+        raw, (source, _) = icmp.recvfrom(65536)
+        if source == address:
+            return raw[20:]
+
+
+def checksum(raw):
+    total = sum(struct.unpack(f">{len(raw) // 2}H", raw))
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def echo_request(body):
+    return struct.pack(">BBH", 8, 0, checksum(struct.pack(">HH", 0x0800, 0) + body)) + body
+
+
+def test_echo_between_members(member):
+    m = member()
+    body = struct.pack(">HH", 77, 1) + b"some data of an echo...."
+    with raw_icmp(m) as icmp:
+        icmp.sendto(echo_request(body), (PEER_ADDRESS, 0))
+        m.wanted()
+        channel = m.grant()
+        assert channel.receive()[0] == bytes([ECHO]) + body
+        channel.send(ECHO_REPLY, payload=body)
+        assert icmp_from(icmp, PEER_ADDRESS) == struct.pack(">BBH", 0, 0, checksum(struct.pack(">HH", 0, 0) + body)) + body
+        # The guest's own kernel answers.
+        for large in (body, struct.pack(">HH", 5, 5) + bytes(1400)):
+            channel.send(ECHO, payload=large)
+            assert channel.receive()[0] == bytes([ECHO_REPLY]) + large
+        before = m.net.control.counters()["dropped_frames"]
+        channel.send(ECHO, payload=struct.pack(">HH", 5, 5) + bytes(3000))  # larger than the link carries
+        channel.send(ECHO, payload=body)
+        assert channel.receive()[0] == bytes([ECHO_REPLY]) + body
+        assert m.net.control.counters()["dropped_frames"] == before
+        # Another member's address is nobody's.
+        icmp.sendto(echo_request(body), ("198.18.0.9", 0))
+        assert icmp_from(icmp, "198.18.0.9")[:2] == b"\x03\x0d"
+    assert any(line["detail"] == "icmp" and line["allowed"] for line in m.net.log())
+
+
+def test_echo_to_a_member_that_does_not_run(member):
+    m = member()
+    with raw_icmp(m) as icmp:
+        icmp.sendto(echo_request(struct.pack(">HHQ", 77, 1, 0)), (PEER_ADDRESS, 0))
+        m.wanted()
+        m.refuse()
+        assert icmp_from(icmp, PEER_ADDRESS)[:2] == b"\x03\x01"  # host unreachable
+        icmp.sendto(echo_request(struct.pack(">HHQ", 77, 2, 0)), (PEER_ADDRESS, 0))
+        assert icmp_from(icmp, PEER_ADDRESS)[:2] == b"\x03\x01"
 
 
 def test_names(member):

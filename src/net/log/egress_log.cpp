@@ -113,7 +113,7 @@ void EgressLog::add(LogEntry entry, std::chrono::steady_clock::time_point now) {
     ++slot->entry.count;
     slot->entry.last_ms = wall;
     slot->last = now;
-    return;
+    return note(slot->entry);
   }
   entry.sequence = next_++;
   entry.count = 1;
@@ -123,6 +123,18 @@ void EgressLog::add(LogEntry entry, std::chrono::steady_clock::time_point now) {
     ++counters_.dropped;
   }
   ring_.push_back({std::move(entry), now});
+  note(ring_.back().entry);
+}
+
+// Of time they tell the wall clock's only: none is merged with what comes now.
+void EgressLog::restore(std::vector<LogEntry> entries) {
+  const std::size_t skip = entries.size() - std::min(entries.size(), capacity_);
+  for (std::size_t i = skip; i < entries.size(); ++i) {
+    for (std::string* text : {&entries[i].name, &entries[i].detail, &entries[i].rule}) shorten(*text);
+    next_ = entries[i].sequence + 1;
+    ring_.push_back({std::move(entries[i]), std::chrono::steady_clock::time_point()});
+    note(ring_.back().entry);
+  }
 }
 
 std::vector<LogEntry> EgressLog::read(std::uint64_t after, std::size_t most) const {

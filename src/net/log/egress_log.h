@@ -59,6 +59,10 @@ class EgressLog {
   explicit EgressLog(WallClock wall_clock, std::size_t capacity = kCapacity);
 
   void add(LogEntry entry, std::chrono::steady_clock::time_point now);
+  /// Goes on from what an earlier log has read(). Precondition: nothing was added; sequences have no gaps.
+  void restore(std::vector<LogEntry> entries);
+  /// `call` for every entry that is new or has another count.
+  void on_entry(std::function<void(const LogEntry&)> call) { on_entry_ = std::move(call); }
   /// Entries with a sequence above `after`, oldest first, at most `most`. A follower sees a merged entry
   /// once, with the count it had then. A gap between `after` and the first one was dropped.
   [[nodiscard]] std::vector<LogEntry> read(std::uint64_t after, std::size_t most) const;
@@ -76,7 +80,11 @@ class EgressLog {
     LogEntry entry;
     std::chrono::steady_clock::time_point last;
   };
+  void note(const LogEntry& entry) const {
+    if (on_entry_) on_entry_(entry);
+  }
   WallClock wall_clock_;
+  std::function<void(const LogEntry&)> on_entry_;
   std::size_t capacity_;
   std::deque<Slot> ring_;
   std::uint64_t next_ = 1;

@@ -91,5 +91,33 @@ TEST(EgressLog, MergesOnlyWhatIsEqualAndNear) {
   EXPECT_EQ(log.counters().allowed, 1U);
 }
 
+TEST(EgressLog, GoesOnFromAnEarlierOne) {
+  EgressLog first([] { return std::int64_t{7}; });
+  const auto now = std::chrono::steady_clock::now();
+  for (const char* name : {"a.example", "b.example"}) {
+    LogEntry entry;
+    entry.name = name;
+    first.add(entry, now);
+  }
+  EgressLog second([] { return std::int64_t{8}; });
+  std::vector<std::uint64_t> noted;
+  second.on_entry([&](const LogEntry& entry) { noted.push_back(entry.sequence); });
+  second.restore(first.read(0, 10));
+  LogEntry again;
+  again.name = "b.example";
+  second.add(again, now);  // an entry of its own
+  second.add(again, now);  // merged
+  const auto all = second.read(0, 10);
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(to_json_line(all[0]), to_json_line(first.read(0, 1)[0]));
+  EXPECT_EQ(all[2].sequence, 3U);
+  EXPECT_EQ(all[2].count, 2U);
+  EXPECT_EQ(noted, (std::vector<std::uint64_t>{1, 2, 3, 3}));
+  EgressLog small([] { return std::int64_t{9}; }, 1);
+  small.restore(first.read(0, 10));
+  EXPECT_EQ(small.size(), 1U);
+  EXPECT_EQ(small.last_sequence(), 2U);
+}
+
 }  // namespace
 }  // namespace drupe::net

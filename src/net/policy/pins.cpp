@@ -38,9 +38,20 @@ std::vector<std::string> Pins::names_at(const IpAddress& address, Time now) {
   return names;
 }
 
-void Pins::clear() {
-  by_address_.clear();
-  pairs_.clear();
+std::vector<Pins::Saved> Pins::saved(Time now) const {
+  std::vector<Saved> out;
+  for (const Pair& pair : pairs_)
+    if (pair.until >= now)
+      out.push_back({pair.name, pair.address, std::chrono::floor<std::chrono::seconds>(pair.until - now)});
+  return out;
+}
+
+void Pins::restore(std::span<const Saved> pins, Time now) {
+  for (const Saved& pin : pins) {
+    pairs_.push_back({pin.name, pin.address, now + std::min(pin.left, kLongest)});
+    by_address_[pin.address].push_back(std::prev(pairs_.end()));
+    if (pairs_.size() > limit_) drop(pairs_.begin());
+  }
 }
 
 void Pins::drop(Pairs::iterator pair) {

@@ -18,7 +18,7 @@ namespace drupe::net {
 using Time = std::chrono::steady_clock::time_point;
 
 /// Pairs of name and address, each until the answer's TTL, bounded: the pair used least recently makes room.
-/// One thread. Not copied by a fork's child: it asks again.
+/// One thread.
 class Pins {
  public:
   /// A TTL of 0 still leaves the client time to connect, and one of a week does not outlive a policy's sense.
@@ -27,6 +27,7 @@ class Pins {
   static constexpr std::chrono::seconds kCeiling{3600};
   /// A client that connects in the TTL's last moment still finds the pin.
   static constexpr std::chrono::seconds kGrace{5};
+  static constexpr std::chrono::seconds kLongest = kCeiling + kGrace;
   static constexpr std::size_t kMaxPins = 4096;
 
   explicit Pins(std::size_t limit = kMaxPins) : limit_(limit) {}
@@ -37,8 +38,17 @@ class Pins {
   void pin(std::string_view name, std::span<const IpAddress> addresses, std::chrono::seconds ttl, Time now);
   /// The names that `address` is pinned to at `now`, in the order of their first answer; marks them used.
   [[nodiscard]] std::vector<std::string> names_at(const IpAddress& address, Time now);
-  /// Forgets everything: the machine was resumed or forked.
-  void clear();
+  /// A pair and the time that it lives on.
+  struct Saved {
+    std::string name;
+    IpAddress address;
+    std::chrono::seconds left{0};  ///< 0..kLongest
+    bool operator==(const Saved&) const = default;
+  };
+  /// Those that live at `now`, used least recently first.
+  [[nodiscard]] std::vector<Saved> saved(Time now) const;
+  /// Goes on with them: the guest's clocks stood still meanwhile. Precondition: nothing is pinned.
+  void restore(std::span<const Saved> pins, Time now);
   [[nodiscard]] std::size_t size() const { return pairs_.size(); }
 
  private:

@@ -129,20 +129,35 @@ void HostWatch::on_event() {
     return;
   }
   refresh();
-  settle();
+  if (timer_ == 0) settle();
+}
+
+void HostWatch::ask_again() {
+  pause_ = pause_ == pause_.zero() ? kSettle : std::min(2 * pause_, kLongestPause);
+  loop_.cancel(timer_);
+  timer_ = loop_.after(pause_, [this] {
+    timer_ = 0;
+    changed_again_ = false;
+    refresh();
+  });
 }
 
 void HostWatch::settle() {
   timer_ = loop_.after(kSettle, [this] {
     timer_ = 0;
     refresh();
-    if (std::exchange(changed_again_, false)) settle();
+    if (std::exchange(changed_again_, false) && timer_ == 0) settle();
   });
 }
 
 void HostWatch::refresh() {
   auto now = ask();
-  if (!now) return log(LogLevel::kWarning, now.error().message);
+  if (!now) {
+    if (pause_ == pause_.zero()) log(LogLevel::kWarning, now.error().message + "; it is tried again");
+    return ask_again();
+  }
+  // Routes follow addresses.
+  if (std::exchange(pause_, pause_.zero()) != pause_.zero()) settle();
   if (same(*now, facts_)) return;
   facts_ = *std::move(now);
   if (on_change_) on_change_();

@@ -24,10 +24,12 @@ class HostWatch {
 
   [[nodiscard]] const HostFacts& facts() const { return facts_; }
   /// `call` when facts() have changed. They are asked for at once when an address changes, and again
-  /// kSettle later, because routes follow addresses; while changes go on, once in kSettle.
+  /// kSettle later, because routes follow addresses; while changes go on, once in kSettle. When asking fails,
+  /// the facts of before stay and it is tried again until it works, at last once in kLongestPause.
   void on_change(std::function<void()> call) { on_change_ = std::move(call); }
 
   static constexpr std::chrono::seconds kSettle{1};
+  static constexpr std::chrono::seconds kLongestPause{32};
   /// More addresses are an error rather than a gap in what is closed.
   static constexpr std::size_t kMaxAddresses = 65536;
 
@@ -39,6 +41,7 @@ class HostWatch {
   void on_event();
   void refresh();
   void settle();
+  void ask_again();
 
   EventLoop& loop_;
   UniqueFd questions_, events_;
@@ -46,6 +49,7 @@ class HostWatch {
   std::uint32_t sequence_ = 0;
   EventLoop::TimerId timer_ = 0;  // 0: none runs
   bool changed_again_ = false;
+  std::chrono::seconds pause_{0};  // before facts that are out of date are asked for again; 0: they are not
   std::function<void()> on_change_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "net/policy/name.h"
-#include "net/stack/flow_table.h"
+#include "net/program/saved_net.h"
 #include "protocol/messages.h"
 
 namespace drupe::net {
@@ -52,12 +52,12 @@ Result<StackConfig> stack_config(const NetConfig& config) {
   return validated(out);
 }
 
-Result<std::vector<Endpoint>> resolvers_of(const NetConfig& config) {
-  if (config.resolvers.size() > kMaxResolvers)
+Result<std::vector<Endpoint>> resolvers_of(const std::vector<std::string>& texts) {
+  if (texts.size() > kMaxResolvers)
     return fail(ErrorCode::kLimit,
                 "More than " + std::to_string(kMaxResolvers) + " resolvers are configured");
   std::vector<Endpoint> out;
-  for (const std::string& text : config.resolvers) {
+  for (const std::string& text : texts) {
     const auto endpoint = parse_endpoint(text, kDnsPort);
     if (!endpoint)
       return fail(ErrorCode::kInvalidArgument, "The resolver '" + text + "' is no numeric address");
@@ -83,7 +83,8 @@ struct NetProcess::Running {
         publisher(process.loop_, process.quota_),
         peers({process.loop_, process.log_, process.quota_,
                [&process](const PeerId& peer) { process.want_peer(peer); }}),
-        gate({process.loop_, process.pins_, process.log_, resolver, publisher, peers, process.quota_},
+        gate({process.loop_, process.pins_, process.log_, resolver, publisher, peers, process.quota_,
+              process.ledger_},
              std::move(policy)) {}
   void set_members(const std::vector<PeerEntry>& entries) {
     resolver.set_local_names(peer_names(entries));
@@ -138,9 +139,11 @@ Result<std::string> NetProcess::handle(std::uint16_t kind, ByteView body) {
     case NetRequest::kCounters:
       return counters();
     case NetRequest::kFlows:
-      return encode_flow_table(running_->driver->stack().tcp().flows());
+      return saved_net();
     case NetRequest::kSetNetworks:
       return set_networks(body);
+    case NetRequest::kSetResolvers:
+      return set_resolvers(body);
     case NetRequest::kPeerListener:
       return take_listener();
     case NetRequest::kPeerChannel:
@@ -160,12 +163,9 @@ Result<std::string> NetProcess::configure(ByteView body) {
   if (running_) return fail(ErrorCode::kInvalidState, "The network process is configured already");
   DRUPE_ASSIGN(const NetConfig config, NetConfig::decode(body));
   DRUPE_ASSIGN(const StackConfig stack, stack_config(config));
-  DRUPE_ASSIGN(auto servers, resolvers_of(config));
+  DRUPE_ASSIGN(auto servers, resolvers_of(config.resolvers));
   DRUPE_ASSIGN(const auto members, peer_entries(config.networks));
-  FlowTable flows;
-  if (!config.flows.empty()) {
-    DRUPE_ASSIGN(flows, decode_flow_table(as_bytes(config.flows)));
-  }
+  DRUPE_TRY(open_ledger(config));
   if (!host_) {
     DRUPE_ASSIGN(host_, HostWatch::create(loop_));
     host_->on_change([this] { host_changed(); });
@@ -185,16 +185,46 @@ Result<std::string> NetProcess::configure(ByteView body) {
   DRUPE_TRY(running->publisher.start(running->driver->tcp(), stack.guest_v4, stack.gateway_v4));
   quota_.set(config.quota_bytes);
   quota_.use(config.used_bytes);
+  ledger_.set_used(quota_.used());
   DRUPE_ASSIGN(NetReady ready, [&]() -> Result<NetReady> {
     DRUPE_ASSIGN(auto missing, lock_down_());
     return NetReady{std::move(missing)};
   }());
   for (const std::string& what : ready.confinement_missing)
     log(LogLevel::kWarning, "This host does not allow: " + what);
-  running->driver->stack().tcp().reset_all(flows);
   spec_ = config.policy;
   running_ = std::move(running);
+  go_on(config.flows);
   return ready.encode();
+}
+
+Status NetProcess::open_ledger(const NetConfig& config) {
+  if (!config.ledger) return {};
+  const UniqueFd memory = control_.take_descriptor();
+  if (!memory.valid()) return fail(ErrorCode::kIntegrity, "A ledger was told of, and did not come");
+  DRUPE_ASSIGN(ledger_, LedgerMap::open(memory));
+  return {};
+}
+
+// Whoever wrote what an earlier life has left may have been taken over: it is read behind the lock.
+void NetProcess::go_on(const std::string& saved) {
+  TcpLayer& tcp = running_->driver->stack().tcp();
+  LedgerRemains remains = ledger_.take();
+  log_.on_entry([this](const LogEntry& entry) { ledger_.set_entry(entry); });
+  log_.restore(std::move(remains.entries));
+  tcp.on_standing([this](FlowId flow, const FlowKey* key) { ledger_.set_flow(flow, key); });
+  tcp.reset_all(std::move(remains.flows));
+  if (saved.empty()) return;
+  const auto before = decode_saved_net(as_bytes(saved));
+  if (!before)
+    return log(LogLevel::kWarning, "Connections of before are not reset: " + before.error().message);
+  pins_.restore(before->pins, std::chrono::steady_clock::now());
+  tcp.reset_all(before->flows);
+}
+
+std::string NetProcess::saved_net() const {
+  return encode_saved_net(
+      {running_->driver->stack().tcp().flows(), pins_.saved(std::chrono::steady_clock::now())});
 }
 
 Result<std::string> NetProcess::set_policy(ByteView body) {
@@ -204,6 +234,7 @@ Result<std::string> NetProcess::set_policy(ByteView body) {
   running_->gate.set_policy(std::move(policy));
   quota_.set(request.quota_bytes);
   running_->gate.quota_changed();
+  if (request.unpublish) running_->publisher.close();
   return std::string();
 }
 
@@ -211,6 +242,13 @@ Result<std::string> NetProcess::set_networks(ByteView body) {
   DRUPE_ASSIGN(const SetNetworks request, SetNetworks::decode(body));
   DRUPE_ASSIGN(const auto members, peer_entries(request.networks));
   running_->set_members(members);
+  return std::string();
+}
+
+Result<std::string> NetProcess::set_resolvers(ByteView body) {
+  DRUPE_ASSIGN(const SetResolvers request, SetResolvers::decode(body));
+  DRUPE_ASSIGN(auto servers, resolvers_of(request.resolvers));
+  running_->resolver.set_servers(std::move(servers));
   return std::string();
 }
 

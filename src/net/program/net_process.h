@@ -8,6 +8,7 @@
 
 #include "net/program/control_channel.h"
 #include "net/program/host_watch.h"
+#include "net/program/ledger_map.h"
 #include "net/program/peers.h"
 #include "net/program/policy_gate.h"
 #include "net/program/publisher.h"
@@ -40,11 +41,15 @@ class NetProcess {
   Result<std::string> configure(ByteView body);
   Result<std::string> set_policy(ByteView body);
   Result<std::string> set_networks(ByteView body);
+  Result<std::string> set_resolvers(ByteView body);
   Result<std::string> take_listener();
   Result<std::string> take_channel(ByteView body);
   void want_peer(const PeerId& peer);
   Result<std::string> read_log(ByteView body) const;
   [[nodiscard]] std::string counters() const;
+  [[nodiscard]] std::string saved_net() const;
+  Status open_ledger(const NetConfig& config);
+  void go_on(const std::string& saved);
   Result<std::shared_ptr<const Policy>> compile(const std::string& spec);
   void host_changed();
 
@@ -59,6 +64,7 @@ class NetProcess {
   Pins pins_;
   EgressLog log_;
   Quota quota_;
+  LedgerMap ledger_;
   std::unique_ptr<Running> running_;
 };
 

@@ -11,8 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const ByteView bytes(data, size);
   if (const auto message = PeerMessage::decode(bytes)) {
     if (message->encode() != as_text(bytes)) std::abort();
-    const bool has_ports =
-        message->kind == PeerMessageKind::kOpen || message->kind == PeerMessageKind::kDatagram;
+    const bool has_ports = message->kind == PeerMessageKind::kOpen ||
+                           message->kind == PeerMessageKind::kDatagram ||
+                           message->kind == PeerMessageKind::kUnheard;
     if (has_ports && (message->source_port == 0 || message->destination_port == 0)) std::abort();
   }
   if (const auto peer = PeerId::decode(bytes); peer && peer->encode() != as_text(bytes)) std::abort();

@@ -22,7 +22,10 @@ enum class PeerMessageKind : std::uint8_t {
   kCancel = 4,   ///< number. The side that opens it waits for the answer no more.
   kEnd = 5,  ///< number, own. The sender's guest has ended its direction: the stream's end, which follows,
              ///< is one in order. A stream that ends without this was cut.
-  kDatagram = 6,  ///< ports, payload.
+  kDatagram = 6,   ///< ports, payload.
+  kUnheard = 7,    ///< ports. Of a datagram that came the other way: nothing listens at source_port.
+  kEcho = 8,       ///< payload: an echo request's identifier, sequence number and data (RFC 792).
+  kEchoReply = 9,  ///< payload: of the reply.
 };
 
 struct PeerMessage {

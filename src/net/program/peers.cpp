@@ -182,7 +182,10 @@ void Peers::on_channel(const PeerId& peer, UniqueFd socket) {
   member->ask_from = Clock::now() + kAskAgain;
   for (const FlowId flow : std::exchange(member->waiting, {})) give_up(flow);
   for (const auto& [flow, datagram] : std::exchange(member->datagrams, {}))
-    driver_->udp().refuse(flow, Unreachable::kPort);  // what a socket is told of
+    if (datagram.kind == PeerMessageKind::kEcho)
+      driver_->stack().refuse_echo(member->address, as_bytes(datagram.payload));
+    else
+      driver_->udp().refuse(flow, Unreachable::kPort);  // what a socket is told of
 }
 
 void Peers::drop_channel(Channel& channel, bool all) {
@@ -245,6 +248,13 @@ bool Peers::on_message(Channel& channel, PeerMessage message, UniqueFd passed) {
     }
     case PeerMessageKind::kDatagram:
       on_datagram(*channel.member, message);
+      return true;
+    case PeerMessageKind::kUnheard:
+      on_unheard(*channel.member, message);
+      return true;
+    case PeerMessageKind::kEcho:
+    case PeerMessageKind::kEchoReply:
+      on_echo_of(*channel.member, message);
       return true;
   }
   return false;

@@ -12,6 +12,7 @@
 #include "net/program/peer_channel.h"
 #include "net/program/peer_table.h"
 #include "net/program/quota.h"
+#include "net/stack/icmp.h"
 #include "net/world/driver.h"
 
 namespace drupe::net {
@@ -23,7 +24,7 @@ namespace drupe::net {
 /// A channel is asked for when there is something for it, and kept until its other side ends or leaves the
 /// network; each side may use those that the other has made. Refused at once: whoever does not run, whose
 /// guest does not listen there, or whose network process ends meanwhile.
-class Peers {
+class Peers final : public IcmpHandler {
  public:
   /// Asks for a channel; on_channel() answers.
   using Want = std::function<void(const PeerId& peer)>;
@@ -34,11 +35,16 @@ class Peers {
     Want want;
   };
   explicit Peers(Parts parts) : parts_(std::move(parts)) {}
-  ~Peers();
+  ~Peers() override;
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
   /// Once, before any flow. `driver` lives longer than any call from it.
-  void attach(Driver& driver) { driver_ = &driver; }
+  void attach(Driver& driver) {
+    driver_ = &driver;
+    driver.stack().use_icmp(this);
+  }
+  /// `call` for the payload of every echo; that of flows is counted with theirs.
+  void on_bytes(std::function<void(std::size_t)> call) { on_bytes_ = std::move(call); }
 
   /// In force when it returns: flows and channels of members that are none any more have ended.
   void set_members(const std::vector<PeerEntry>& entries);
@@ -59,6 +65,8 @@ class Peers {
   UdpVerdict on_udp_flow(FlowId flow, const FlowKey& key);
   bool on_udp(FlowId flow, const FlowKey& key, ByteView payload);
   bool on_udp_gone(FlowId flow);
+  bool on_echo(const PacketAddress& remote, bool reply, ByteView body) override;
+  void on_port_refused(const FlowKey& key) override;
 
   [[nodiscard]] std::uint64_t admitted() const { return admitted_; }
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
@@ -86,8 +94,8 @@ class Peers {
     bool wanted = false;
     Deadline ask_from;  // after a refusal
     std::vector<Channel*> channels;
-    std::vector<FlowId> waiting;  // connections
-    std::vector<std::pair<FlowId, PeerMessage>> datagrams;
+    std::vector<FlowId> waiting;                            // connections
+    std::vector<std::pair<FlowId, PeerMessage>> datagrams;  // echo requests, too: of no flow
     std::size_t open = 0, udp = 0;
   };
   struct Channel {
@@ -128,6 +136,11 @@ class Peers {
   void on_open(Channel& channel, const PeerMessage& message, UniqueFd stream);
   void on_answer(Channel& channel, const PeerMessage& message);
   void on_datagram(Member& member, const PeerMessage& message);
+  void on_unheard(const Member& member, const PeerMessage& message);
+  void on_echo_of(const Member& member, const PeerMessage& message);
+  void count(std::size_t bytes) const {
+    if (on_bytes_) on_bytes_(bytes);
+  }
   void make_room_for_flow(const Member& member);
   /// Nobody answers for it, as has just been found out.
   [[nodiscard]] static bool is_out(const Member& member);
@@ -153,6 +166,7 @@ class Peers {
   std::size_t incoming_ = 0, udp_incoming_ = 0, unknown_ = 0;
   std::uint64_t use_ = 0;
   std::uint64_t admitted_ = 0, refused_ = 0;
+  std::function<void(std::size_t)> on_bytes_;
 };
 
 }  // namespace drupe::net

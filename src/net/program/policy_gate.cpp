@@ -21,6 +21,7 @@ void PolicyGate::attach(Driver& driver) {
   driver_ = &driver;
   driver.tcp().on_bytes([this](std::size_t bytes) { count(bytes); });
   driver.udp().on_bytes([this](std::size_t bytes) { count(bytes); });
+  parts_.peers.on_bytes([this](std::size_t bytes) { count(bytes); });
 }
 
 bool PolicyGate::is_gateway(const PacketAddress& address) const {
@@ -123,6 +124,7 @@ void PolicyGate::set_policy(std::shared_ptr<const Policy> policy) {
 
 void PolicyGate::count(std::size_t bytes) {
   parts_.quota.use(bytes);
+  parts_.ledger.set_used(parts_.quota.used());
   if (parts_.quota.spent()) quota_changed();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "net/inspect/admission.h"
+#include "net/program/ledger_map.h"
 #include "net/program/peers.h"
 #include "net/program/publisher.h"
 #include "net/program/quota.h"
@@ -28,6 +29,7 @@ class PolicyGate final : public Gate, public UdpGate {
     Publisher& publisher;
     Peers& peers;
     Quota& quota;
+    LedgerMap& ledger;
   };
   PolicyGate(const Parts& parts, std::shared_ptr<const Policy> policy)
       : parts_(parts), policy_(std::move(policy)) {}

@@ -48,10 +48,25 @@ Result<UniqueFd> listen_on(const Publication& publication) {
 }  // namespace
 
 Publisher::~Publisher() {
+  stop_listening();
+}
+
+void Publisher::stop_listening() {
   for (const auto& port : ports_) {
     loop_.unwatch(port->listener.get());
     loop_.cancel(port->timer);
+    loop_.cancel(port->accept_again);
+    for (Waiting& waiting : port->waiting) reset(std::move(waiting.socket));
   }
+  ports_.clear();
+}
+
+void Publisher::close() {
+  std::vector<FlowId> flows;
+  for (const auto& [flow, attempt] : attempts_) flows.push_back(flow_of(flow));
+  attempts_.clear();
+  for (const FlowId flow : flows) tcp_->refuse(flow);
+  stop_listening();
 }
 
 Status Publisher::listen(const std::vector<Publication>& publications) {
@@ -82,7 +97,10 @@ void Publisher::on_listener(Port& port) {
     if (!socket.valid()) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         (void)loop_.modify(port.listener.get(), 0);
-        loop_.after(kAcceptAgain, [this, fd = port.listener.get()] { (void)loop_.modify(fd, EPOLLIN); });
+        port.accept_again = loop_.after(kAcceptAgain, [this, &port] {
+          port.accept_again = 0;
+          (void)loop_.modify(port.listener.get(), EPOLLIN);
+        });
       }
       return;
     }

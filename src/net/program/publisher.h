@@ -34,6 +34,8 @@ class Publisher {
   /// Of Gate.
   void on_guest_refused(FlowId flow, UniqueFd socket);
   void on_gone(FlowId flow);
+  /// Listens no more; what waits and what is open is reset.
+  void close();
 
   static constexpr std::chrono::milliseconds kRetry{20};
   static constexpr std::chrono::seconds kPatience{30};
@@ -52,7 +54,7 @@ class Publisher {
     std::uint16_t guest_port = 0;
     std::deque<Waiting> waiting;
     bool refused = false;  // since the last try
-    EventLoop::TimerId timer = 0;
+    EventLoop::TimerId timer = 0, accept_again = 0;
   };
   struct Attempt {
     Port* port = nullptr;
@@ -62,6 +64,7 @@ class Publisher {
   void connect(Port& port, UniqueFd socket, Deadline until);
   void arm(Port& port);
   void retry(Port& port);
+  void stop_listening();
 
   EventLoop& loop_;
   const Quota& quota_;

@@ -19,6 +19,7 @@ class Quota {
   }
   [[nodiscard]] bool spent() const { return limit_ != 0 && used_ >= limit_; }
   [[nodiscard]] std::uint64_t limit() const { return limit_; }
+  [[nodiscard]] std::uint64_t used() const { return used_; }
 
  private:
   std::uint64_t limit_ = 0, used_ = 0;

@@ -29,6 +29,7 @@ class Resolver final : public LocalService {
   void attach(Driver& driver) { driver_ = &driver; }
 
   void set_policy(std::shared_ptr<const Policy> policy) { proxy_.set_policy(std::move(policy)); }
+  void set_servers(std::vector<Endpoint> servers) { upstream_.set_servers(std::move(servers)); }
   void set_local_names(dns::LocalNames names) { proxy_.set_local_names(std::move(names)); }
 
   void on_datagram(FlowId flow, ByteView payload);

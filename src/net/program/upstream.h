@@ -26,6 +26,8 @@ class Upstream {
   Upstream(const Upstream&) = delete;
   Upstream& operator=(const Upstream&) = delete;
 
+  /// For messages from now on; what was asked before may still be answered.
+  void set_servers(std::vector<Endpoint> servers) { servers_ = std::move(servers); }
   void send(const dns::Forward& forward);
   /// Closes the sockets of `token`.
   void close(std::uint64_t token);

@@ -1,5 +1,7 @@
 #include "net/stack/icmp.h"
 
+#include <optional>
+
 #include "net/stack/checksum.h"
 
 namespace drupe::net {
@@ -63,6 +65,18 @@ void echo(Output& output, const IpPacket& request, std::uint8_t reply_type) {
   output.send_ip(packet, header, rest);
 }
 
+// The flow of the datagram that a "port unreachable" quotes (RFC 792).
+std::optional<FlowKey> refused_flow(const IpPacket& packet) {
+  const ByteView quoted = packet.payload.subspan(kIcmpHeader);
+  if (quoted.size() < kIpv4Header || quoted[0] >> 4 != 4 || quoted[9] != kProtocolUdp) return std::nullopt;
+  const std::size_t header = (quoted[0] & 0xfU) * std::size_t{4};
+  if (header < kIpv4Header || quoted.size() < header + 4) return std::nullopt;
+  const PacketAddress source = PacketAddress::v4_at(quoted.data() + 12);
+  const PacketAddress destination = PacketAddress::v4_at(quoted.data() + 16);
+  if (source != packet.destination || destination != packet.source) return std::nullopt;
+  return FlowKey{destination, source, load16(quoted.data() + header + 2), load16(quoted.data() + header)};
+}
+
 }  // namespace
 
 void set_icmpv6_checksum(const PacketAddress& source, const PacketAddress& destination,
@@ -90,14 +104,36 @@ void send_unknown_protocol(Output& output, const IpPacket& packet) {
     send_error(output, packet, kUnreachable, 2, 0);
 }
 
-void input_icmp(Output& output, Counters& counters, const IpPacket& packet, const PacketAddress& gateway) {
+void send_echo(Output& output, const PacketAddress& remote, bool reply, ByteView body) {
+  constexpr std::size_t kHead = 4;  // type, code, checksum
+  std::array<std::uint8_t, kHead> header{reply ? kEchoReply : kEchoRequest};
+  store16(header.data() + 2, InternetChecksum().add(header).add(body).finish());
+  output.send_ip({remote, output.config().guest_v4, kProtocolIcmp, 0, {}}, header, body);
+}
+
+void refuse_echo(Output& output, const PacketAddress& remote, ByteView body) {
+  std::array<std::uint8_t, kIcmpHeader> head{kEchoRequest};
+  std::copy_n(body.data(), std::min(body.size(), kIcmpHeader - 4), head.data() + 4);
+  send_unreachable(output, {output.config().guest_v4, remote, kProtocolIcmp, 0, head}, Unreachable::kHost);
+}
+
+void input_icmp(Output& output, Counters& counters, const IpPacket& packet, const PacketAddress& gateway,
+                IcmpHandler* others) {
   if (packet.payload.size() < kIcmpHeader) return counters.drop(DropReason::kRunt);
   if (InternetChecksum().add(packet.payload).finish() != 0) return counters.drop(DropReason::kBadChecksum);
-  if (packet.payload[0] != kEchoRequest || packet.payload[1] != 0) return counters.drop(DropReason::kIgnored);
-  if (packet.destination == gateway)
-    echo(output, packet, kEchoReply);
-  else
-    send_unreachable(output, packet, Unreachable::kProhibited);
+  const std::uint8_t type = packet.payload[0];
+  if (type == kUnreachable && packet.payload[1] == code_of(Unreachable::kPort, false)) {
+    const auto key = refused_flow(packet);
+    if (!key || others == nullptr) return counters.drop(DropReason::kIgnored);
+    return others->on_port_refused(*key);
+  }
+  if ((type != kEchoRequest && type != kEchoReply) || packet.payload[1] != 0)
+    return counters.drop(DropReason::kIgnored);
+  if (type == kEchoRequest && packet.destination == gateway) return echo(output, packet, kEchoReply);
+  if (others != nullptr && others->on_echo(packet.destination, type == kEchoReply, packet.payload.subspan(4)))
+    return;
+  if (type == kEchoReply) return counters.drop(DropReason::kIgnored);
+  send_unreachable(output, packet, Unreachable::kProhibited);
 }
 
 void input_icmpv6(Output& output, Counters& counters, const IpPacket& packet, const PacketAddress& gateway) {

@@ -71,7 +71,8 @@ void Stack::input_v4(ByteView bytes) {
   if (packet->source != config_.guest_v4 || packet->source.unspecified())
     return counters_.drop(DropReason::kForgedAddress);
   if (!good_destination(packet->destination)) return counters_.drop(DropReason::kBadDestination);
-  if (packet->protocol == kProtocolIcmp) return input_icmp(output_, counters_, *packet, config_.gateway_v4);
+  if (packet->protocol == kProtocolIcmp)
+    return input_icmp(output_, counters_, *packet, config_.gateway_v4, icmp_);
   dispatch(*packet);
 }
 
@@ -98,6 +99,17 @@ void Stack::input_icmpv6_message(const IpPacket& packet) {
   if (packet.source.unspecified()) return counters_.drop(DropReason::kForgedAddress);
   if (!good_destination(packet.destination)) return counters_.drop(DropReason::kBadDestination);
   input_icmpv6(output_, counters_, packet, config_.gateway_v6.value_or(link_local_of(config_.gateway_mac)));
+}
+
+void Stack::send_echo(const PacketAddress& remote, bool reply, ByteView body) {
+  if (body.size() < 4 || body.size() + 4 > config_.mtu - kIpv4Header) return;
+  drupe::net::send_echo(output_, remote, reply, body);
+  if (on_work_) on_work_();
+}
+
+void Stack::refuse_echo(const PacketAddress& remote, ByteView body) {
+  drupe::net::refuse_echo(output_, remote, body);
+  if (on_work_) on_work_();
 }
 
 void Stack::dispatch(const IpPacket& packet) {

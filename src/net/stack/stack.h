@@ -1,6 +1,7 @@
 // The whole packet plane between one guest's NIC and callbacks. Owns no descriptor and opens no socket.
 #pragma once
 
+#include "net/stack/icmp.h"
 #include "net/stack/tcp_layer.h"
 #include "net/stack/udp_layer.h"
 
@@ -38,7 +39,13 @@ class Stack {
   void on_work(const std::function<void()>& call) {
     tcp_.on_work(call);
     udp_.on_work(call);
+    on_work_ = call;
   }
+  /// nullptr: nobody but the gateway answers. It lives longer than any frame.
+  void use_icmp(IcmpHandler* others) { icmp_ = others; }
+  /// See net/stack/icmp.h. A body that is too short or does not fit into the link's MTU is dropped.
+  void send_echo(const PacketAddress& remote, bool reply, ByteView body);
+  void refuse_echo(const PacketAddress& remote, ByteView body);
 
   [[nodiscard]] TcpLayer& tcp() { return tcp_; }
   [[nodiscard]] UdpLayer& udp() { return udp_; }
@@ -60,6 +67,8 @@ class Stack {
   PacketAddress guest_link_local_;
   TcpLayer tcp_;
   UdpLayer udp_;
+  IcmpHandler* icmp_ = nullptr;
+  std::function<void()> on_work_;
 };
 
 }  // namespace drupe::net

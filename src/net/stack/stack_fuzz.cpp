@@ -2,6 +2,7 @@
 // the MTU, and a table of connections that can be read back. The whole way from Ethernet to TCP.
 #include <cstdlib>
 
+#include "net/stack/icmp.h"
 #include "net/stack/testing/fake_guest.h"
 
 namespace {
@@ -48,6 +49,20 @@ class Reader {
   ByteView rest_;
 };
 
+// Answers itself.
+struct Others final : IcmpHandler {
+  Stack* stack = nullptr;
+  bool on_echo(const PacketAddress& remote, bool reply, ByteView body) override {
+    if (remote.bytes[3] % 2 == 0) return false;
+    stack->send_echo(remote, !reply, body);
+    stack->refuse_echo(remote, body);
+    return true;
+  }
+  void on_port_refused(const FlowKey& key) override {
+    if (const auto flow = stack->udp().find(key)) stack->udp().close(*flow);
+  }
+};
+
 struct World {
   testing::ManualTime time;
   testing::FrameLog link;
@@ -62,7 +77,11 @@ struct World {
     config.udp.max_flows = 4;
     return config;
   }
-  World() : stack(config(), link, time, events, events) { events.stack = &stack; }
+  Others others;
+  World() : stack(config(), link, time, events, events) {
+    events.stack = others.stack = &stack;
+    stack.use_icmp(&others);
+  }
 
   void flush() {
     stack.flush();
@@ -125,6 +144,9 @@ void user(World& world, Reader& reader) {
     default: {
       const auto table = decode_flow_table(as_bytes(encode_flow_table(tcp.flows())));
       if (!table) std::abort();
+      std::vector<FlowKey> keys;
+      for (const FlowRecord& record : *table) keys.push_back(record.key);
+      if (reader.byte() % 2 == 0) return tcp.reset_all(std::move(keys));
       return tcp.reset_all(*table);
     }
   }

@@ -76,6 +76,7 @@ void TcpLayer::bury() {
     if (const auto found = by_key_.find(connection->key());
         found != by_key_.end() && found->second == connection)
       by_key_.erase(found);
+    if (on_standing_) on_standing_(connection->id(), nullptr);
     slots_.erase(connection->id());
   }
   shared_.dead.clear();
@@ -186,6 +187,7 @@ void TcpLayer::advance() {
 void TcpLayer::accept(FlowId flow) {
   if (auto* connection = find(flow)) {
     connection->accept();
+    if (on_standing_) on_standing_(flow, &connection->key());
     wake();
   }
 }
@@ -226,6 +228,7 @@ Result<FlowId> TcpLayer::open(FlowKey key) {
   TcpConnection* connection = create(key);
   if (connection == nullptr) return fail(ErrorCode::kLimit, "The sandbox has too many connections");
   connection->open();
+  if (on_standing_) on_standing_(connection->id(), &connection->key());
   wake();
   return connection->id();
 }
@@ -302,8 +305,17 @@ void TcpLayer::reset_all(const FlowTable& table) {
   wake();
 }
 
+void TcpLayer::reset_all(std::vector<FlowKey> keys) {
+  pokes_ = std::move(keys);
+  wake();
+}
+
 bool TcpLayer::send_pending_resets() {
   constexpr std::size_t kFrames = 2 * (kEthernetHeader + kIpv6Header + kTcpHeader);
+  for (; !pokes_.empty(); pokes_.pop_back()) {
+    if (!shared_.output.room_for(kFrames) && !shared_.output.flush()) return false;
+    if (find(pokes_.back()) == nullptr) send_bare(pokes_.back(), bare_segment(0, 0, tcp_flag::kSyn));
+  }
   while (pending_reset_ < resets_.size()) {
     if (!shared_.output.room_for(kFrames) && !shared_.output.flush()) return false;
     const FlowRecord& record = resets_[pending_reset_++];

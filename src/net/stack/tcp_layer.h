@@ -71,6 +71,13 @@ class TcpLayer {
   /// with the number it expects.
   void reset_all(const FlowTable& table);
 
+  /// The same for connections of which only the addresses are known: each gets a SYN, which a guest that has
+  /// the connection answers with a challenge whatever the number (RFC 5961 4.2).
+  void reset_all(std::vector<FlowKey> keys);
+  /// `call` when the guest may think that a connection stands, and with nullptr when it is gone; not for what
+  /// was never accepted.
+  void on_standing(std::function<void(FlowId, const FlowKey*)> call) { on_standing_ = std::move(call); }
+
   [[nodiscard]] std::size_t size() const { return slots_.size(); }
 
  private:
@@ -93,11 +100,13 @@ class TcpLayer {
   std::unordered_map<FlowKey, TcpConnection*, FlowKeyHash> by_key_;
   std::vector<TcpConnection*> work_, blocked_;  // of flush(), kept for their memory
   FlowTable resets_;                            // from pending_reset_ on, still to be sent
+  std::vector<FlowKey> pokes_;                  // taken from its end
   std::size_t pending_reset_ = 0;
   std::size_t committed_ = 0;  // bytes of buffers that connections may take
   std::uint16_t next_port_ = 32768;
   bool inside_ = false;
   std::function<void()> on_work_;
+  std::function<void(FlowId, const FlowKey*)> on_standing_;
 };
 
 }  // namespace drupe::net
