@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from druped import SHAPE, Druped, eventually
+from conftest import Drupe
+from druped import SHAPE, Druped, eventually, in_thread, linked_home
 
 
 class Silent(socketserver.BaseRequestHandler):
@@ -70,6 +71,30 @@ def test_a_create_waits_for_what_is_being_prepared(registry, tmp_path):
         assert "could not be prepared" in answers[0].fails(503)["message"], answers
         assert eventually(lambda: states(user)[name]["state"] == "failed")
         assert states(user)[name]["description"]
+        assert server.stop() == 0
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def test_a_create_goes_on_when_the_image_is_there(registry, druped, drupe, tmp_path):
+    """Here the operator makes it by hand, meanwhile."""
+    name = f"127.0.0.1:{registry.server_port}/given/image:1"
+    path = tmp_path / "druped.toml"
+    path.write_text(f'[images]\nprepare = ["{name}"]\n')
+    home = linked_home(drupe.home, tmp_path / "home")
+    server = Druped(home, "--config", str(path))
+    try:
+        user = server.api()
+        assert registry.asked.wait(60)
+        waiting = in_thread(user, "POST", "/v1/sandboxes", {"shape": SHAPE, "rootfs": name})
+        Drupe(home)("tag", "devbox:1", name)
+        registry.may.set()
+        view = waiting().data
+        assert view["status"] == "running" and view["rootfs"] == name
+        assert user.sh(view["id"], "echo runs") == "runs\n"
+        assert states(user)[name]["state"] == "ready"
+        user("DELETE", f"/v1/sandboxes/{view['id']}")
         assert server.stop() == 0
     finally:
         if server.process.poll() is None:

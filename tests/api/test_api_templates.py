@@ -219,8 +219,15 @@ def test_restart_during_a_build(operated, user, built):
     assert user("GET", "/v1/templates/app").data["status"] == "ready"
     view = user.create(rootfs="app")
     assert user.sh(view["id"], "cat steps") == "first\nsecond\n"
-    # It lives on when its template goes.
+    # It lives on when its template goes, with all that was kept of it.
+    image = image_id(operated, user("GET", "/v1/templates/app").data)
+
+    def bases():
+        return [path for path in (operated.home / "bases").iterdir() if image in (path / "manifest.json").read_text()]
+
+    assert bases()
     assert user("DELETE", "/v1/templates/app").data == {"ok": True}
+    assert not bases() and not (operated.home / "images" / "disks" / image).exists()
     assert user.sh(view["id"], "cat steps") == "first\nsecond\n"
     user("DELETE", f"/v1/sandboxes/{view['id']}")
     assert "not found" in user("POST", "/v1/sandboxes", {"shape": SHAPE, "rootfs": "app"}).fails(404)["message"]

@@ -5,6 +5,8 @@
 
 #include "api/service/ids.h"
 #include "base/log.h"
+#include "engine/home.h"
+#include "engine/image_bases.h"
 
 namespace drupe::api {
 namespace {
@@ -146,8 +148,10 @@ Status Templates::remove_image(const TemplateRow& row) {
   DRUPE_ASSIGN(const auto engine, engines_.lease());
   DRUPE_ASSIGN(ImageStore* const images, engine->images());
   const auto removed = images->remove(template_image_name(row.id));
-  if (removed || removed.error().code == ErrorCode::kNotFound) return {};
-  return std::unexpected(removed.error());
+  if (!removed && removed.error().code != ErrorCode::kNotFound) return std::unexpected(removed.error());
+  if (row.image_id.empty()) return {};
+  DRUPE_ASSIGN(const Home home, Home::open(engine->home()));
+  return remove_bases_of(home, row.image_id);
 }
 
 void Templates::tell(const std::string& id) {
