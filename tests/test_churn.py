@@ -6,10 +6,10 @@ import secrets
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
+import leftovers
 from conftest import IMAGE
 
 ROUNDS = int(os.environ.get("DRUPE_CHURN_ROUNDS", "4"))

@@ -544,8 +544,8 @@ TEST_F(Flattening, SavesWaitForTheCopyingAndDropTheNodesThemselves) {
     world_.flattened({});
   });
   ASSERT_TRUE(wait([&] { return answered; }));
-  EXPECT_THAT(world_.calls, ElementsAre("flatten", "drop", "prepare", "stop", "save", "hold", "restore",
-                                        "kill"));
+  EXPECT_THAT(world_.calls,
+              ElementsAre("flatten", "drop", "prepare", "stop", "save", "hold", "restore", "kill"));
   EXPECT_EQ(world_.disk_nodes, 3U);
   settle();
   EXPECT_EQ(on_disk().disk_chain.size(), 3U);

@@ -65,7 +65,7 @@ struct FakeWorld {
   int silent_launches = 0;         ///< So many first launches bring an agent that never answers.
   std::vector<std::string> calls;  ///< "stop", "save", "hold", "prepare", "restore", "cont", "kill",
                                    ///< "flatten", "drop", "grow", "link up", "link down".
-  std::string fail_call;  ///< This call fails.
+  std::string fail_call;           ///< This call fails.
   std::function<void()> on_restore;
   bool silent_restore = false;  ///< The agent does not answer in a machine that was prepared.
   std::function<void(Status)> flattened;
