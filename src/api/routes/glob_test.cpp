@@ -16,6 +16,7 @@ TEST(Glob, Matches) {
                                       {"src/**/*.py", "src/a/b/main.py"},
                                       {"**/b", "b"},
                                       {"**/b", "a/b"},
+                                      {"a/**/b", "a/x/y/b"},
                                       {"a?c", "abc"},
                                       {"*", "x"},
                                       {"a*b*c", "axxbyyc"},
@@ -30,6 +31,8 @@ TEST(Glob, DoesNotMatch) {
                                       {"a?c", "ac"},
                                       {"a/?/c", "a//c"},
                                       {"**/b", "ab"},
+                                      {"a/**/b", "a/xb"},
+                                      {"a/**/b", "a/x/yb"},
                                       {"", "x"}})
     EXPECT_FALSE(matches_glob(pattern, path)) << pattern << " " << path;
 }
