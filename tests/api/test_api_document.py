@@ -8,9 +8,10 @@ import pytest
 
 from druped import ROOT, Api
 
-PACKAGE = "schemathesis==4.0.26"
-# Left out: what waits or streams for as long as it is asked to, and what others of these tests rely on.
-LEFT_OUT = r"(connect|wait|/tunnel/|/shell|/files/tar|/computer/|/devices|/disks)"
+# The generator of an older date: a later one has dropped what this schemathesis uses.
+PACKAGES = ("schemathesis==4.0.26", "hypothesis==6.139.3")
+# Left out: what waits or streams for as long as it is asked to, and what is not offered (501, 503).
+LEFT_OUT = r"(connect|wait|/tunnel/|/shell|/files/tar|/computer/|/devices|/disks|/timeseries)"
 
 
 def test_every_route_is_in_the_document(druped):
@@ -38,7 +39,7 @@ def schemathesis():
     program = place / "bin" / "schemathesis"
     if subprocess.run([program, "--version"], capture_output=True).returncode if program.exists() else True:
         venv.create(place, with_pip=True, clear=True)
-        subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", PACKAGE], check=True, timeout=900)
+        subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", *PACKAGES], check=True, timeout=900)
     return program
 
 
@@ -53,5 +54,5 @@ def test_generated_requests(druped, schemathesis, tmp_path):
         cwd=tmp_path, capture_output=True, text=True, timeout=500)
     for row in api("GET", "/v1/sandboxes?limit=500").data["data"]:
         api("DELETE", f"/v1/sandboxes/{row['id']}")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[:9000]
     assert druped.process.poll() is None
