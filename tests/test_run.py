@@ -136,12 +136,17 @@ def test_copy_in_and_out(drupe, tmp_path):
 
 
 def test_ctrl_c_goes_to_the_command(drupe):
-    script = "import signal,time\nsignal.signal(signal.SIGINT, lambda *a: (print('caught', flush=True), exit(9)))\nprint('ready', flush=True)\ntime.sleep(60)"
+    # Not one long sleep: Python runs a handler after a sleep that the signal has come just before.
+    script = ("import signal,time\nsignal.signal(signal.SIGINT, lambda *a: (print('caught', flush=True), exit(9)))\nprint('ready', flush=True)\n"
+              "while True: time.sleep(0.1)")
     process = drupe.popen("run", IMAGE, "python3", "-c", script, stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"ready\n"
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[0] == b"caught\n"
-    assert process.returncode == 9
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[0] == b"caught\n"
+        assert process.returncode == 9
+    finally:
+        process.kill()
 
 
 # OpenSandbox#793: SIGTERM is told to the command; the second one kills it.
