@@ -58,8 +58,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(drupe, home, sandbox, place):
     certificate, key = make_certificate(place, "first")
-    (place / "druped.toml").write_text(f'preview_domain = "{DOMAIN}"\n')
-    one = SecureDruped(linked_home(home, place / "home"), "--config", str(place / "druped.toml"), "--tls-cert", str(certificate),
+    one = SecureDruped(linked_home(home, place / "home"), "--preview-domain", DOMAIN, "--tls-cert", str(certificate),
                        "--tls-key", str(key), "--public-url", "https://api.example.com:8443")
     try:
         yield one

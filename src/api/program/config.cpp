@@ -75,6 +75,7 @@ Flags:
   --tls-cert FILE       serve HTTPS with this certificate and those that it needs (PEM)
   --tls-key FILE        its key (PEM); both are read again when they change, and at SIGHUP
   --public-url URL      how clients reach this server, for what it tells them
+  --preview-domain NAME domain of preview addresses; default sb.localhost
   --insecure-public     listen on an address that is not loopback, without TLS
   --accept-emulation    create sandboxes although this machine can only emulate
   --region NAME         what sandboxes are said to be in; default "local"
@@ -160,6 +161,11 @@ Result<CommandLine> read_command_line(std::span<const std::string> arguments) {
       {"--public-url",
        [&](const std::string& text) -> Status {
          out.config.public_url = text;
+         return {};
+       }},
+      {"--preview-domain",
+       [&](const std::string& text) -> Status {
+         out.config.preview_domain = text;
          return {};
        }},
       {"--region",
