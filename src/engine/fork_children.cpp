@@ -213,12 +213,13 @@ bool EngineImpl::ForkChildren::start_next() {
 }
 
 Status EngineImpl::ForkChildren::start(Child& child) {
+  // Of a prepared one again: who counts exactly takes the promise of what is not placed for a leftover.
+  DRUPE_TRY(promise_memory(engine_.home_, child.held.id, child.held.record.shape.memory_mib));
   if (child.shim) {
     tell(child, kForkSaved);
     if (may_run_) tell(child, kForkMayRun);
     child.shim->begin_now();
   } else {
-    DRUPE_TRY(promise_memory(engine_.home_, child.held.id, child.held.record.shape.memory_mib));
     DRUPE_TRY(spawn(child, -1));
     failpoint("engine.fork.spawned");
   }
